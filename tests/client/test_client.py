@@ -32,7 +32,7 @@ async def hears(subscription: Subscription, speaker: Client, where: Shape) -> bo
 
 
 @in_both
-async def test_a_message_arrives_with_everything_that_was_said(join: Join) -> None:
+async def test_a_message_arrives_with_everything_that_was_published(join: Join) -> None:
     alice, bob = await join("alice"), await join("bob")
     here = await alice.subscribe(ball(0, 0, 0, 50), channel="talk")
     said = {"text": "hello", "list": [1, 2.5, None, True], "nested": {"ä": "ö"}}
@@ -49,7 +49,7 @@ async def test_a_message_arrives_with_everything_that_was_said(join: Join) -> No
 
 
 @in_both
-async def test_exactly_what_touches_the_area_is_heard(join: Join) -> None:
+async def test_exactly_what_touches_the_area_is_delivered(join: Join) -> None:
     """Against the shapes' own answer, for discs, boxes and points in two and three dimensions."""
     chance = random.Random(5)
 
@@ -75,7 +75,7 @@ async def test_exactly_what_touches_the_area_is_heard(join: Join) -> None:
 
 
 @in_both
-async def test_channels_filters_and_echo_choose_what_is_heard(join: Join) -> None:
+async def test_channels_filters_and_echo_choose_what_is_delivered(join: Join) -> None:
     alice, bob = await join("alice"), await join("bob")
     plain = await alice.subscribe(disc(0, 0, 9))
     own = await alice.subscribe(disc(0, 0, 9), echo=True)
@@ -98,7 +98,7 @@ async def test_channels_filters_and_echo_choose_what_is_heard(join: Join) -> Non
 
 
 @in_both
-async def test_a_publisher_is_heard_in_order_and_once(join: Join) -> None:
+async def test_publications_of_a_publisher_arrive_in_order_and_once(join: Join) -> None:
     alice, bob = await join("alice"), await join("bob")
     here = await alice.subscribe(disc(0, 0, 9))
     await alice.subscribe(disc(0, 0, 8))
@@ -111,7 +111,7 @@ async def test_a_publisher_is_heard_in_order_and_once(join: Join) -> None:
 
 
 @in_both
-async def test_a_moved_area_hears_there_and_no_longer_here(join: Join) -> None:
+async def test_a_moved_area_receives_there_and_no_longer_here(join: Join) -> None:
     alice, bob = await join("alice"), await join("bob")
     here = await alice.subscribe(disc(0, 0, 9))
     assert await hears(here, bob, point(0, 5))
@@ -252,7 +252,7 @@ async def test_a_full_inbox_gives_up_the_oldest_and_counts(join: Join) -> None:
 
 
 @in_both
-async def test_what_was_said_cannot_be_changed_afterwards(join: Join) -> None:
+async def test_what_was_published_cannot_be_changed_afterwards(join: Join) -> None:
     alice, bob = await join("alice"), await join("bob")
     here, there = await alice.subscribe(disc(0, 0, 9)), await bob.subscribe(disc(0, 0, 9))
     said = ["one"]

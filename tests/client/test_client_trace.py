@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_clients_heard_exactly_what_they_should_have_heard(folder: Path) -> None:
+def test_clients_received_exactly_what_they_should_have_received(folder: Path) -> None:
     code = main(
         ["merge", str(folder / "node"), str(folder / "alice"), str(folder / "bob"),
          "--trace", str(folder / "merged")]

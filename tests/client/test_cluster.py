@@ -14,32 +14,36 @@ from nearcast.client.inbox import RecentPublications
 from nearcast.client_protocol import messages
 from nearcast.space.shapes import disc, point
 from support.join_targets import run
-from support.scripted_nodes import nodes, said, until
+from support.scripted_nodes import message_notice, nodes, until
 
 
 async def notice_of(client: Client) -> client_module.ClientNotice:
     return await asyncio.wait_for(anext(client.notices()), 20)
 
 
-def test_a_client_is_handed_over_and_hears_everything_once_and_in_order() -> None:
+def test_a_client_is_handed_over_and_receives_everything_once_and_in_order() -> None:
     async def story() -> None:
         async with nodes("a", "b") as (a, b):
             a.nodes = [b.url]
             me = await nearcast.connect(a.url, name="anna").open()
             here, there = await me.subscribe(disc(0, 0, 5)), await me.subscribe(disc(3, 0, 5))
             everything = me.messages()
-            a.say(said(1, [1]), said(2, [1, 2]))
-            b.at_once = [said(2, [1, 2]), said(3, [1]), said(4, [2])]
-            a.say(messages.MovedNotice(b.url, "a ticket"), said(3, [1]))
+            a.send(message_notice(1, [1]), message_notice(2, [1, 2]))
+            b.after_welcome = [
+                message_notice(2, [1, 2]),
+                message_notice(3, [1]),
+                message_notice(4, [2]),
+            ]
+            a.send(messages.MovedNotice(b.url, "a ticket"), message_notice(3, [1]))
             assert await notice_of(me) == HandedOver("b", b.url)
             assert (me.node, me.entity) == ("b", 7)
             join = b.asked[0][1]
             assert (join.name, join.ticket) == ("anna", "a ticket")
             await until(lambda: len(there.messages) == 2)
             # The former node still has something, of which one is half known.
-            a.say(said(3, [1]), said(4, [1, 2]), said(5, [1]))
+            a.send(message_notice(3, [1]), message_notice(4, [1, 2]), message_notice(5, [1]))
             await until(lambda: len(here.messages) == 5)
-            b.say(said(5, [1]), said(6, [1]))
+            b.send(message_notice(5, [1]), message_notice(6, [1]))
             await until(lambda: len(here.messages) == 6)
             assert [(await anext(here)).publication for _ in range(6)] == [1, 2, 3, 4, 5, 6]
             assert [(await anext(there)).publication for _ in range(2)] == [2, 4]
@@ -65,15 +69,15 @@ def test_what_the_former_node_said_earlier_is_heard_earlier(
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
             here = await me.subscribe(disc(0, 0, 5))
-            b.at_once = [said(2, [1])]
-            a.say(messages.MovedNotice(b.url, "t"))
+            b.after_welcome = [message_notice(2, [1])]
+            a.send(messages.MovedNotice(b.url, "t"))
             assert isinstance(await notice_of(me), HandedOver)
-            b.say(said(3, [1]))
+            b.send(message_notice(3, [1]))
             await me.publish(point(0, 0))  # by then it has come
-            a.say(said(1, [1]))
+            a.send(message_notice(1, [1]))
             a.end()
             assert [(await anext(here)).publication for _ in range(3)] == [1, 2, 3]
-            b.say(said(4, [1]))
+            b.send(message_notice(4, [1]))
             assert (await anext(here)).publication == 4
 
     run(story())
@@ -85,12 +89,12 @@ def test_a_request_under_way_is_answered_by_whom_it_was_sent_to_and_later_ones_w
             a.slow.add(messages.PublishRequest)
             first = asyncio.ensure_future(me.publish(point(0, 0), "first"))
             await until(lambda: messages.PublishRequest in a.kinds())
-            a.say(messages.MovedNotice(b.url, "a ticket"))
+            a.send(messages.MovedNotice(b.url, "a ticket"))
             await until(lambda: b.connections)
             second = asyncio.ensure_future(me.publish(point(0, 0), "second"))
             await asyncio.sleep(0.1)
             assert b.kinds() == [], "it does not go before all it asked for is done"
-            a.say(messages.DoneNotice(a.asked[-1][1].id, 1, publication=41))
+            a.send(messages.DoneNotice(a.asked[-1][1].id, 1, publication=41))
             assert (await first, await second) == (41, 7)
             assert (a.kinds().count(messages.PublishRequest), b.kinds()) == (
                 1,
@@ -111,13 +115,13 @@ def test_where_the_other_node_will_not_have_it_a_client_stays(
             here = await me.subscribe(disc(0, 0, 5))
             b.entity = {"refuses": None, "mistakes us": 8}.get(trouble, 7)
             b.answers = trouble != "is silent"
-            b.at_once = [messages.InsideNotice(1, [messages.EntityState(5, 1, 0.0, 0.0)])]
-            a.say(
+            b.after_welcome = [messages.InsideNotice(1, [messages.EntityState(5, 1, 0.0, 0.0)])]
+            a.send(
                 messages.MovedNotice(
                     "ws://127.0.0.1:1" if trouble == "is not there" else b.url, "t"
                 )
             )
-            a.say(said(1, [1]))
+            a.send(message_notice(1, [1]))
             await asyncio.sleep(0.01)
             assert await me.publish(point(0, 0)) == 7
             assert (await anext(here)).publication == 1
@@ -125,7 +129,7 @@ def test_where_the_other_node_will_not_have_it_a_client_stays(
             assert a.kinds()[-1] is messages.PublishRequest
             await until(lambda: not b.connections)
             b.entity, b.answers = 7, True
-            a.say(messages.MovedNotice(b.url, "another"))
+            a.send(messages.MovedNotice(b.url, "another"))
             assert await notice_of(me) == HandedOver("b", b.url), "and may be asked again"
 
     run(story())
@@ -139,7 +143,7 @@ def test_a_node_that_ends_while_it_hands_a_client_over(welcome: bool) -> None:
             async with nearcast.connect(a.url) as me:
                 await me.subscribe(disc(0, 0, 5))
                 b.answers = False
-                a.say(messages.MovedNotice(b.url, "t"), messages.ByeNotice("the node stops"))
+                a.send(messages.MovedNotice(b.url, "t"), messages.ByeNotice("the node stops"))
                 a.end()
                 await until(lambda: messages.JoinRequest in b.kinds())
                 b.answers = True
@@ -163,7 +167,7 @@ def test_a_client_whose_node_is_dead_goes_to_another_that_it_knows() -> None:
                 me = await nearcast.connect(a.url).open()
                 assert me.nodes == a.nodes
                 here = await me.subscribe(disc(0, 0, 5))
-                a.say(messages.NodesNotice(["ws://127.0.0.1:1", b.url]))
+                a.send(messages.NodesNotice(["ws://127.0.0.1:1", b.url]))
                 await until(lambda: b.url in me.nodes)
             a.end()
             b.entity = 8
@@ -171,7 +175,7 @@ def test_a_client_whose_node_is_dead_goes_to_another_that_it_knows() -> None:
             assert await notice_of(me) == Reconnected([])
             assert (me.node, me.entity, me.nodes) == ("b", 8, [])
             assert (b.kinds(), c.kinds()) == ([messages.JoinRequest, messages.SubscribeRequest], [])
-            b.say(said(9, [here.number]))
+            b.send(message_notice(9, [here.number]))
             assert (await anext(here)).publication == 9
             await me.close()
 
@@ -221,7 +225,7 @@ def test_a_client_that_is_being_handed_over_can_be_closed() -> None:
             before = asyncio.all_tasks()
             me = await nearcast.connect(a.url).open()
             b.answers = False
-            a.say(messages.MovedNotice(b.url, "t"))
+            a.send(messages.MovedNotice(b.url, "t"))
             await until(lambda: messages.JoinRequest in b.kinds())
             await me.close()
             assert asyncio.all_tasks() == before
@@ -235,7 +239,7 @@ def test_a_client_that_was_handed_over_leaves_both_nodes() -> None:
         async with nodes("a", "b") as (a, b):
             before = asyncio.all_tasks()
             async with nearcast.connect(a.url) as me:
-                a.say(messages.MovedNotice(b.url, "t"))
+                a.send(messages.MovedNotice(b.url, "t"))
                 assert isinstance(await notice_of(me), HandedOver)
                 assert a.connections and b.connections
             assert asyncio.all_tasks() == before
@@ -255,7 +259,7 @@ def test_a_node_that_does_not_say_goodbye_is_left_after_a_while(
 
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
-            a.say(messages.MovedNotice(b.url, "t"))
+            a.send(messages.MovedNotice(b.url, "t"))
             assert isinstance(await notice_of(me), HandedOver)
             await until(lambda: not a.connections)
             assert b.connections and len(me.notices()) == 0
@@ -270,11 +274,15 @@ def test_who_is_inside_is_what_the_node_says_that_serves() -> None:
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
             here = await me.subscribe(disc(0, 0, 5))
-            a.say(messages.InsideNotice(1, [somebody(1), somebody(2)]))
-            b.at_once = [messages.InsideNotice(1, [somebody(2), somebody(3)])]
-            a.say(messages.MovedNotice(b.url, "t"))
+            a.send(messages.InsideNotice(1, [somebody(1), somebody(2)]))
+            b.after_welcome = [messages.InsideNotice(1, [somebody(2), somebody(3)])]
+            a.send(messages.MovedNotice(b.url, "t"))
             assert isinstance(await notice_of(me), HandedOver)
-            a.say(messages.LeaveNotice(1, 2), messages.EnterNotice(1, somebody(1)), said(1, [1]))
+            a.send(
+                messages.LeaveNotice(1, 2),
+                messages.EnterNotice(1, somebody(1)),
+                message_notice(1, [1]),
+            )
             await anext(here)
             assert sorted(here.inside) == [2, 3]
 

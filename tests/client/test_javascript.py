@@ -16,7 +16,7 @@ from nearcast.server.server import Server
 from nearcast.space.shapes import disc, point
 from support.join_targets import address, quiet, run
 from support.node_processes import cluster
-from support.scripted_nodes import nodes, said, until
+from support.scripted_nodes import message_notice, nodes, until
 
 CLIENTS = Path(__file__).parents[2] / "clients" / "js"
 NODE = shutil.which("node")
@@ -268,7 +268,7 @@ def test_javascript_comes_back_and_listens_again() -> None:
     run(story())
 
 
-def test_javascript_is_handed_over_and_hears_everything_once() -> None:
+def test_javascript_is_handed_over_and_receives_everything_once() -> None:
     program = """
         const me = await nc.connect(url, { name: "js" });
         const here = await me.subscribe({ x: 0, y: 0, r: 5 });
@@ -291,23 +291,26 @@ def test_javascript_is_handed_over_and_hears_everything_once() -> None:
     async def story() -> None:
         async with nodes("a", "b") as (a, b):
             a.nodes = [b.url]
-            b.at_once = [
+            b.after_welcome = [
                 messages.InsideNotice(1, [somebody]),
-                said(2, [1, 2]),
-                said(3, [1]),
-                said(4, [2]),
+                message_notice(2, [1, 2]),
+                message_notice(3, [1]),
+                message_notice(4, [2]),
             ]
             talking = asyncio.ensure_future(in_node(program, a.url))
             a.slow.add(messages.NearbyRequest)
             await until(lambda: messages.NearbyRequest in a.kinds())
-            a.say(
-                said(1, [1]), said(2, [1, 2]), messages.MovedNotice(b.url, "a ticket"), said(3, [1])
+            a.send(
+                message_notice(1, [1]),
+                message_notice(2, [1, 2]),
+                messages.MovedNotice(b.url, "a ticket"),
+                message_notice(3, [1]),
             )
             await until(lambda: b.connections)
-            a.say(messages.NearbyNotice([], a.asked[-1][1].id))
+            a.send(messages.NearbyNotice([], a.asked[-1][1].id))
             await until(lambda: messages.PublishRequest in b.kinds())
-            b.say(said(5, [1]))
-            a.say(said(4, [1, 2]), messages.LeaveNotice(1, 3))
+            b.send(message_notice(5, [1]))
+            a.send(message_notice(4, [1, 2]), messages.LeaveNotice(1, 3))
             a.end()
             told = await talking
             assert b.asked[0][1].ticket == "a ticket"
@@ -340,7 +343,7 @@ def test_javascript_stays_where_the_other_node_will_not_have_it(trouble: str) ->
             talking = asyncio.ensure_future(in_node(program, a.url))
             await until(lambda: messages.SubscribeRequest in a.kinds())
             to = "ws://127.0.0.1:1" if trouble == "is not there" else b.url
-            a.say(messages.MovedNotice(to, "t"), said(1, [1]))
+            a.send(messages.MovedNotice(to, "t"), message_notice(1, [1]))
             assert await talking == [["a", 7, 0]]
             assert a.kinds()[-2:] == [messages.PublishRequest, messages.LeaveRequest]
             await until(lambda: not b.connections)
@@ -370,11 +373,11 @@ def test_javascript_goes_to_another_node_when_its_own_is_dead() -> None:
                 a.nodes = ["ws://127.0.0.1:1", c.url]
                 talking = asyncio.ensure_future(in_node(program, a.url))
                 await until(lambda: messages.PublishRequest in a.kinds())
-                a.say(messages.NodesNotice(["ws://127.0.0.1:1", b.url]))
+                a.send(messages.NodesNotice(["ws://127.0.0.1:1", b.url]))
             b.entity = 8
             a.end()
             await until(lambda: messages.SubscribeRequest in b.kinds())
-            b.say(said(9, [1]))
+            b.send(message_notice(9, [1]))
             told = await talking
             assert told == ["disconnected", "reconnected", ["b", 8, []], 9]
             assert c.asked == []
@@ -597,7 +600,7 @@ def test_javascript_survives_what_it_cannot_read() -> None:
             transport = node.connections[0].transport
             for text in (b"hello", b"null", b"{}", b'{"is":"message"}', b'{"is":"inside"'):
                 transport.send(WSMsgType.TEXT, text)
-            node.say(said(1, [1]), said(2, [1]))
+            node.send(message_notice(1, [1]), message_notice(2, [1]))
             told = await talking
         assert [notice["is"] for notice in told] == ["error"] * 5
         assert all("a notice of the node is unreadable" in notice["reason"] for notice in told)

@@ -19,7 +19,7 @@ from nearcast.client_protocol.payloads import MAX_NESTING
 from nearcast.space.motion import line, path
 from nearcast.space.shapes import EVERYWHERE, ball, disc, point
 from support.join_targets import Join, in_both, run
-from support.scripted_nodes import Node, nodes, said, until
+from support.scripted_nodes import ScriptedNode, message_notice, nodes, until
 
 
 def endless() -> list[Any]:
@@ -76,7 +76,7 @@ def test_a_line_keeps_the_height_that_it_is_not_told() -> None:
         line(start, (90,), 10)
 
 
-async def _listening(node: Node) -> tuple[Client, Any]:
+async def _listening(node: ScriptedNode) -> tuple[Client, Any]:
     me = await nearcast.connect(node.url, reconnect=False).open()
     return me, await me.subscribe(EVERYWHERE)
 
@@ -90,8 +90,11 @@ def test_a_client_survives_what_it_cannot_read() -> None:
                 transport.send(WSMsgType.BINARY, frame)
             bad = messages.MessageNotice([1], 3, 1, 1, 0.0, 0.0, Raw(b"\xa1\xff"))
             state = messages.EntityState(3, 1, 0.0, 0.0, payload=Raw(b"\xa1\xff"))
-            node.say(
-                bad, messages.InsideNotice(1, [state]), messages.EnterNotice(1, state), said(2, [1])
+            node.send(
+                bad,
+                messages.InsideNotice(1, [state]),
+                messages.EnterNotice(1, state),
+                message_notice(2, [1]),
             )
             unread, read = await anext(here), await anext(here)
             reason = "text is not valid UTF-8"

@@ -17,7 +17,7 @@ async def notice_of(client: Client) -> ClientNotice:
     return await asyncio.wait_for(anext(client.notices()), 25)
 
 
-def test_a_client_that_walks_across_a_border_is_handed_over_and_hears_everything_once(
+def test_a_client_that_walks_across_a_border_is_handed_over_and_receives_everything_once(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:

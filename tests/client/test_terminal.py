@@ -70,7 +70,9 @@ def run(*arguments: object, **more: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_what_is_said_in_one_terminal_is_heard_in_another(tmp_path: Path, stop: int) -> None:
+def test_what_is_published_in_one_terminal_is_delivered_in_another(
+    tmp_path: Path, stop: int
+) -> None:
     with program("node", "--port", 0, "--trace", "t", "--json", folder=tmp_path, stop=stop) as node:
         told = document(node)
         url = told["url"]

@@ -27,7 +27,7 @@ from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.realm import Realm
 from nearcast.space.shapes import EVERYWHERE, point
 from support.join_targets import Join, in_both
-from support.live_clients import Visitor, run, service, visit
+from support.live_clients import LiveClient, join_client, run, service
 
 J, P = messages.JSON, messages.MSGPACK
 
@@ -154,12 +154,12 @@ def test_binary_data_becomes_base64_and_a_timestamp_its_text() -> None:
     assert J.decode_payload(stamp) == "1970-01-01T00:00:01Z"
 
 
-async def _crowd(node: Server) -> tuple[list[Visitor], Visitor]:
+async def _crowd(node: Server) -> tuple[list[LiveClient], LiveClient]:
     """A listener of each form, and somebody whose publications are innocent."""
-    listeners = [await visit(node, form.name, form) for form in (J, P)]
+    listeners = [await join_client(node, form.name, form) for form in (J, P)]
     for one in listeners:
         await one.ask(messages.SubscribeRequest, 1, Area())
-    return listeners, await visit(node, "innocent", P)
+    return listeners, await join_client(node, "innocent", P)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_payload_that_one_form_lacks_costs_no_other_publication(
     async def story() -> None:
         async with service() as node:
             listeners, innocent = await _crowd(node)
-            odd = await visit(node, "odd", form)
+            odd = await join_client(node, "odd", form)
             for number in range(1, 11):
                 innocent.send(packed_publish(b"\xa2ok", 20 + number))
             odd.send(FRAMES[form](payload, 99, retain))
@@ -184,7 +184,7 @@ def test_a_payload_that_one_form_lacks_costs_no_other_publication(
             for number in range(1, 21):
                 assert P.message_class(await innocent.answer(20 + number)) is messages.DoneNotice
             for one in listeners:
-                await one.hear(messages.MessageNotice, 21)
+                await one.await_notice(messages.MessageNotice, 21)
                 heard = [
                     one.form.decode_payload(message.payload)
                     for message in one.of(messages.MessageNotice)
@@ -198,7 +198,7 @@ def test_a_payload_that_one_form_lacks_costs_no_other_publication(
                 for one in listeners:
                     near = await one.ask(messages.NearbyRequest, Area())
                     await one.ask(messages.SubscribeRequest, 2, Area(), watch=True)
-                    (inside,) = (await one.hear(messages.InsideNotice)).entities
+                    (inside,) = (await one.await_notice(messages.InsideNotice)).entities
                     for entity in (near.entities[0], inside):
                         assert (one.form.decode_payload(entity.payload) is None) == (
                             one.form is not form
@@ -227,7 +227,7 @@ def test_what_is_not_utf_8_reaches_nobody_over_http_either() -> None:
             answers = [await asyncio.to_thread(post, node.port, body) for body in bodies]
             await innocent.ask(messages.PublishRequest, 1.0, 1.0, P.encode_payload("ok"))
             for one in listeners:
-                await one.hear(messages.MessageNotice, 2)
+                await one.await_notice(messages.MessageNotice, 2)
             listing = f"http://127.0.0.1:{node.port}/near?x=3&y=4&r=9"
             near = await asyncio.to_thread(lambda: urllib.request.urlopen(listing).read())
             assert [one["payload"] for one in json.loads(near)["entities"]] == [10**20]
@@ -254,10 +254,10 @@ def test_a_failure_while_a_frame_is_built_costs_that_publication_alone(
         async with service() as node:
             (listener, _), innocent = await _crowd(node)
             for x in (1.0, 13.0, 2.0):
-                innocent.say(messages.PublishRequest(x, 1.0, id=10 + int(x)))
+                innocent.send_request(messages.PublishRequest(x, 1.0, id=10 + int(x)))
             for x in (1, 13, 2):
                 assert P.message_class(await innocent.answer(10 + x)) is messages.DoneNotice
-            await listener.hear(messages.MessageNotice, 2)
+            await listener.await_notice(messages.MessageNotice, 2)
             return [
                 one.x for one in listener.of(messages.MessageNotice)
             ], node.gateway.metrics.faults

@@ -16,7 +16,7 @@ from picows import WSAutoPingStrategy, WSFrame, WSTransport, ws_create_server
 from nearcast.client_protocol.websocket_framing import PicowsLogger, WebSocketEndpoint
 from nearcast.server.http import upgrade
 from support.live_clients import run
-from support.raw_websocket import BINARY, CLOSE, HANDSHAKE, PING, Stranger, masked
+from support.raw_websocket import BINARY, CLOSE, HANDSHAKE, PING, RawClient, masked
 
 MOST, PONG = 1_000, 10
 
@@ -43,7 +43,7 @@ class RecordingEndpoint(WebSocketEndpoint):
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[RecordingEndpoint, Stranger]]:
+async def connected() -> AsyncIterator[tuple[RecordingEndpoint, RawClient]]:
     """The protocol object of a node, and a stranger at the other end."""
     kept = RecordingEndpoint()
     server = await asyncio.get_running_loop().create_server(
@@ -53,7 +53,7 @@ async def connected() -> AsyncIterator[tuple[RecordingEndpoint, Stranger]]:
     writer.write(HANDSHAKE.format(path="/", more="").encode())
     assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
     try:
-        yield kept, Stranger(reader, writer)
+        yield kept, RawClient(reader, writer)
     finally:
         writer.close()
         server.close()
@@ -103,9 +103,9 @@ def test_a_refused_frame_is_reported_before_the_connection_is_closed(
     sent: bytes, code: int, says: str
 ) -> None:
     async def story() -> None:
-        async with connected() as (kept, stranger):
-            stranger.writer.write(sent)
-            bye, (last, payload) = await stranger.until_closed()
+        async with connected() as (kept, raw_client):
+            raw_client.writer.write(sent)
+            bye, (last, payload) = await raw_client.until_closed()
             assert bye == (BINARY, b"bye"), "its report comes too late for a last word"
             assert (last, int.from_bytes(payload[:2], "big")) == (CLOSE, code)
             ((told, reason),) = kept.faults
@@ -117,10 +117,10 @@ def test_a_refused_frame_is_reported_before_the_connection_is_closed(
 
 def test_a_frame_as_long_as_allowed_and_a_ping_come_to_the_endpoint() -> None:
     async def story() -> list[int]:
-        async with connected() as (kept, stranger):
-            stranger.writer.write(masked(b"x" * (MOST), BINARY, fin=False))
-            stranger.writer.write(masked(b"hello", PING))
-            assert await stranger.next() == (PONG, b"hello")
+        async with connected() as (kept, raw_client):
+            raw_client.writer.write(masked(b"x" * (MOST), BINARY, fin=False))
+            raw_client.writer.write(masked(b"hello", PING))
+            assert await raw_client.next() == (PONG, b"hello")
             return kept.kinds
 
     assert run(story()) == [BINARY, PING]
@@ -128,9 +128,9 @@ def test_a_frame_as_long_as_allowed_and_a_ping_come_to_the_endpoint() -> None:
 
 def test_a_mistake_of_ours_is_logged_and_closes_with_1011(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> int:
-        async with connected() as (_, stranger):
-            stranger.writer.write(masked(b"oops", BINARY))
-            ((_, payload),) = await stranger.until_closed()
+        async with connected() as (_, raw_client):
+            raw_client.writer.write(masked(b"oops", BINARY))
+            ((_, payload),) = await raw_client.until_closed()
             return int.from_bytes(payload[:2], "big")
 
     assert run(story()) == 1011
@@ -141,8 +141,8 @@ def test_a_silent_client_is_pinged_and_then_closed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(upgrade, "PING_S", 0.05)
 
     async def story() -> tuple[list[int], int]:
-        async with connected() as (_, stranger):
-            *before, (_, payload) = await stranger.until_closed()
+        async with connected() as (_, raw_client):
+            *before, (_, payload) = await raw_client.until_closed()
             return [kind for kind, _ in before], int.from_bytes(payload[:2], "big")
 
     assert run(story()) == ([PING], 1001)

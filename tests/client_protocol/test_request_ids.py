@@ -9,7 +9,7 @@ import pytest
 from nearcast.client_protocol import messages
 from nearcast.peer.line_protocol import LineProtocol
 from nearcast.server.config import LimitSettings
-from support.live_clients import Visitor, knock, run, service, visit
+from support.live_clients import LiveClient, connect_client, join_client, run, service
 
 J, P = messages.JSON, messages.MSGPACK
 
@@ -83,12 +83,12 @@ WITHOUT = {
 def test_a_refusal_names_the_request(form: messages.Encoding, frame: bytes) -> None:
     async def story() -> Any:
         async with service(limits=LimitSettings(frame=2_000)) as node:
-            stranger = await _before_join(form, frame, node)
-            ann = await visit(node, "ann", form)
+            raw_client = await _before_join(form, frame, node)
+            ann = await join_client(node, "ann", form)
             ann.send(frame)
-            error = await ann.hear(messages.ErrorNotice)
+            error = await ann.await_notice(messages.ErrorNotice)
             assert not ann.gone.is_set()
-            assert stranger.id == error.id
+            assert raw_client.id == error.id
             return error
 
     error = run(story())
@@ -96,9 +96,9 @@ def test_a_refusal_names_the_request(form: messages.Encoding, frame: bytes) -> N
 
 
 async def _before_join(form: messages.Encoding, frame: bytes, node: Any) -> Any:
-    visitor: Visitor = await knock(node, form)
-    visitor.send(frame)
-    return await visitor.hear(messages.ErrorNotice)
+    client: LiveClient = await connect_client(node, form)
+    client.send(frame)
+    return await client.await_notice(messages.ErrorNotice)
 
 
 @pytest.mark.parametrize(("form", "frame"), WITHOUT.values(), ids=WITHOUT)

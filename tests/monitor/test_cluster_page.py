@@ -126,7 +126,7 @@ def inside(cell: list[list[float]], x: float, y: float) -> bool:
     return bool(cell) and min(turns) > 0
 
 
-def test_pages_of_other_nodes_may_ask_and_strangers_may_not(tmp_path: Path) -> None:
+def test_pages_of_other_nodes_may_ask_and_other_pages_may_not(tmp_path: Path) -> None:
     def asked(address: str, origin: str) -> tuple[int, str | None]:
         request = urllib.request.Request(address, headers={"Origin": origin})
         try:

@@ -144,7 +144,7 @@ def test_entities_are_between_their_samples_or_in_the_middle_of_their_area(
                 assert places[node] == pytest.approx((s.x, s.y), rel=1e-4, abs=1e-3)
 
 
-def test_deliveries_are_shown_from_who_said_it_to_who_heard_it(
+def test_deliveries_are_shown_from_publisher_to_subscriber(
     recorded: tuple[Path, Life],
 ) -> None:
     path, life = recorded

@@ -242,7 +242,7 @@ class UdpTap(asyncio.DatagramProtocol):
 
 
 @pytest.mark.parametrize(("link", "tap"), [("tls", TcpTap), ("quic", UdpTap)])
-def test_bytes_of_an_honest_peer_sent_again_by_others_are_never_heard(
+def test_bytes_of_an_honest_peer_sent_again_by_others_are_never_delivered(
     link: str, tap: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spied = Spied(monkeypatch)

@@ -88,7 +88,7 @@ def sent(traces: list[Path]) -> list[str]:
         ("relays", "tls", "relays.Post"),
     ],
 )
-def test_with_relays_on_real_peers_hear_all_and_nothing_twice(
+def test_with_relays_on_real_peers_receive_all_and_nothing_twice(
     overlay: str, link: str, elsewhere: str, tmp_path: Path
 ) -> None:
     kinds = sent(run(play(overlay, link, tmp_path)))

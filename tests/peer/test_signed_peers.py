@@ -95,7 +95,7 @@ async def heard(first: Player, second: Player, payload: str) -> None:
 @pytest.mark.parametrize(
     ("overlay", "link"), [("bubblestorm", "tls"), ("psense", "quic"), ("von", "tls")]
 )
-def test_what_a_stranger_says_in_the_name_of_another_is_heard_only_in_an_unsigned_overlay(
+def test_a_publication_in_the_name_of_another_is_delivered_only_in_an_unsigned_overlay(
     overlay: str, link: str, unsigned: bool, tmp_path: Path, hosts: list[Host]
 ) -> None:
     async def story() -> None:

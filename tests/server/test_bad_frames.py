@@ -10,7 +10,12 @@ import pytest
 from nearcast.server import request_cost
 from nearcast.server.config import LimitSettings
 from nearcast.trace.validate import validate
-from support.bad_frames import Honest, come_and_go, misbehave, nothing_left
+from support.bad_frames import (
+    WellBehavedClients,
+    connect_and_vanish,
+    nothing_left,
+    send_malformed_frames,
+)
 from support.live_clients import run, service
 
 
@@ -23,8 +28,10 @@ def test_bad_frames_hurt_only_those_who_send_them(
     async def story() -> int:
         limits = LimitSettings(requests=10**6, refusals=10**6, frame=4_096)
         async with service(tmp_path / "t", limits) as node:
-            async with Honest(node):
-                await asyncio.gather(*(misbehave(node, Random(n), 5_000) for n in range(4)))
+            async with WellBehavedClients(node):
+                await asyncio.gather(
+                    *(send_malformed_frames(node, Random(n), 5_000) for n in range(4))
+                )
             await nothing_left(node)
             return node.gateway.metrics.refused
 
@@ -41,9 +48,9 @@ def test_clients_who_come_and_vanish_leave_nothing(
     async def story() -> int:
         async with service(tmp_path / "t") as node:
             end = asyncio.get_running_loop().time() + 4.0
-            async with Honest(node):
+            async with WellBehavedClients(node):
                 times = await asyncio.gather(
-                    *(come_and_go(node, Random(n), end) for n in range(20))
+                    *(connect_and_vanish(node, Random(n), end) for n in range(20))
                 )
             await nothing_left(node)
             return sum(times)

@@ -48,7 +48,7 @@ async def wander(chance: random.Random, me: Client) -> list[Subscription]:
     return mine
 
 
-def test_what_is_heard_is_what_the_trace_says_should_be(tmp_path: Path) -> None:
+def test_what_is_delivered_is_what_the_trace_says_should_be(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
 
     async def story() -> int:

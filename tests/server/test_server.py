@@ -16,7 +16,7 @@ from nearcast.server.config import Settings
 from nearcast.server.server import Server
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
-from support.live_clients import Visitor, run, visit
+from support.live_clients import LiveClient, join_client, run
 
 NODE = """
 import sys
@@ -37,22 +37,22 @@ async def started(trace: Path) -> tuple[asyncio.subprocess.Process, Any]:
     return process, SimpleNamespace(port=port, url=f"ws://127.0.0.1:{port}/ws")
 
 
-async def talk(node: Any, seconds: float) -> tuple[Visitor, Visitor]:
+async def talk(node: Any, seconds: float) -> tuple[LiveClient, LiveClient]:
     """One listens, one publishes, each publication answered."""
-    ann, bob = await visit(node, "ann", messages.MSGPACK), await visit(node, "bob")
+    ann, bob = await join_client(node, "ann", messages.MSGPACK), await join_client(node, "bob")
     await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=10.0, vx=1.0))
     loop = asyncio.get_running_loop()
     end, number = loop.time() + seconds, 1_000
     while loop.time() < end:
         for _ in range(10):
             number += 1
-            bob.say(messages.PublishRequest(1.0, 2.0, retain=True, id=number))
+            bob.send_request(messages.PublishRequest(1.0, 2.0, retain=True, id=number))
         await asyncio.sleep(0.01)
     return ann, bob
 
 
 def test_a_node_told_to_stop_loses_no_row(tmp_path: Path) -> None:
-    async def story() -> tuple[int | None, Visitor, Visitor]:
+    async def story() -> tuple[int | None, LiveClient, LiveClient]:
         process, node = await started(tmp_path / "t")
         ann, bob = await talk(node, 1.0)
         process.send_signal(signal.SIGTERM)
@@ -100,12 +100,12 @@ def test_a_node_that_was_killed_starts_again_and_records_beside(
 
     async def story() -> dict[str, bytes]:
         process, node = await started(trace)
-        await (await visit(node, "ann")).ask(messages.PublishRequest, 1.0, 2.0)
+        await (await join_client(node, "ann")).ask(messages.PublishRequest, 1.0, 2.0)
         process.kill()
         await process.wait()
         left = files(trace)
         process, node = await started(trace)  # as a service manager would
-        await (await visit(node, "ann")).ask(messages.PublishRequest, 1.0, 2.0)
+        await (await join_client(node, "ann")).ask(messages.PublishRequest, 1.0, 2.0)
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 60) == 0
         async with Server(Settings(port=0, trace=str(trace))) as third:
@@ -141,7 +141,7 @@ def test_an_embedded_node_starts_again_and_again() -> None:
         ports = set()
         for _ in range(3):
             async with Server(Settings(port=0, record=False)) as node:
-                await visit(node, "ann")
+                await join_client(node, "ann")
                 ports.add(node.port)
         await asyncio.sleep(0.05)
         return len(asyncio.all_tasks())

@@ -15,8 +15,8 @@ from nearcast.server.server import Server
 from nearcast.server.session import QueuedFrame, QueuedMessage, trim_queue
 from nearcast.trace.reader import read
 from support.brute_force import delivered
-from support.live_clients import expected_by_windows, run, service, visit
-from support.raw_websocket import Stranger, dial
+from support.live_clients import expected_by_windows, join_client, run, service
+from support.raw_websocket import RawClient, connect_raw
 
 EVERYWHERE = Area()
 LINE = "x" * 1_000
@@ -72,30 +72,30 @@ def test_superseded_states_go_first_then_the_oldest_and_notices_never(
     assert 0 <= superseded <= excess
 
 
-async def deaf(node: Server) -> Stranger:
+async def slow_reader(node: Server) -> RawClient:
     """Joined, subscribed to everything, and not reading."""
-    client = await dial(node, buffer=4_096)
-    client.say(messages.JoinRequest("deaf"))
-    client.say(messages.SubscribeRequest(5, EVERYWHERE))
+    client = await connect_raw(node, buffer=4_096)
+    client.send_request(messages.JoinRequest("deaf"))
+    client.send_request(messages.SubscribeRequest(5, EVERYWHERE))
     await asyncio.sleep(0.1)
     return client
 
 
 async def shout(node: Server, times: int, retain: bool) -> tuple[Any, Any]:
     """One who publishes, one who hears everything in time."""
-    speaker = await visit(node, "speaker")
-    listener = await visit(node, "listener", messages.MSGPACK)
+    speaker = await join_client(node, "speaker")
+    listener = await join_client(node, "listener", messages.MSGPACK)
     await listener.ask(messages.SubscribeRequest, 1, EVERYWHERE)
     for n in range(times):
-        speaker.say(
+        speaker.send_request(
             messages.PublishRequest(float(n), 0.0, messages.JSON.encode_payload([n, LINE]), retain)
         )
         if n % 50 == 49:
-            await listener.hear(messages.MessageNotice, n + 1)
+            await listener.await_notice(messages.MessageNotice, n + 1)
     return speaker, listener
 
 
-def test_a_deaf_client_delays_nobody_and_hears_the_newest_and_the_number_lost(
+def test_a_slow_reader_delays_nobody_and_receives_the_newest_and_the_number_lost(
     tmp_path: Path,
 ) -> None:
     trace = tmp_path / "trace"
@@ -103,10 +103,10 @@ def test_a_deaf_client_delays_nobody_and_hears_the_newest_and_the_number_lost(
 
     async def story() -> list[Any]:
         async with service(trace, LimitSettings(requests=10**6, queue=100)) as node:
-            client = await deaf(node)
+            client = await slow_reader(node)
             _, listener = await shout(node, times, retain=False)
             assert len(listener.of(messages.MessageNotice)) == times
-            client.say(messages.SubscribeRequest(6, Area(x=-9.0, y=-9.0, r=1.0), id=1))
+            client.send_request(messages.SubscribeRequest(6, Area(x=-9.0, y=-9.0, r=1.0), id=1))
             await asyncio.sleep(0.2)
             return await client.notices()
 
@@ -134,9 +134,11 @@ def test_a_deaf_client_delays_nobody_and_hears_the_newest_and_the_number_lost(
 def test_of_states_that_wait_only_superseded_ones_are_given_up() -> None:
     async def story() -> tuple[list[Any], int]:
         async with service(limits=LimitSettings(requests=10**6, queue=50)) as node:
-            client = await deaf(node)
-            other = await visit(node, "other")
-            other.say(messages.PublishRequest(7.0, 7.0, messages.JSON.encode_payload("rare"), True))
+            client = await slow_reader(node)
+            other = await join_client(node, "other")
+            other.send_request(
+                messages.PublishRequest(7.0, 7.0, messages.JSON.encode_payload("rare"), True)
+            )
             speaker, _ = await shout(node, 2_000, retain=True)
             await speaker.ask(
                 messages.PublishRequest, 0.0, 0.0, messages.JSON.encode_payload(["last"]), True
@@ -155,13 +157,13 @@ def test_a_client_who_never_reads_is_let_go_and_others_stay() -> None:
     async def story() -> tuple[int, int, int]:
         limits = LimitSettings(requests=10**6, queue=50, slow_s=0.5)
         async with service(limits=limits) as node:
-            client = await deaf(node)
+            client = await slow_reader(node)
             speaker, listener = await shout(node, 2_000, retain=False)
             async with asyncio.timeout(10):
                 while len(node.gateway.sessions) > 2:
                     await asyncio.sleep(0.05)
             await speaker.ask(messages.PublishRequest, 1.0, 1.0)
-            await listener.hear(messages.MessageNotice, 2_001)
+            await listener.await_notice(messages.MessageNotice, 2_001)
             entities = sum(client is not None for client in node.realm.clients)
             client.vanish()
             return node.gateway.metrics.cut, entities, len(node.gateway.sessions)
@@ -173,10 +175,10 @@ def test_notices_that_nobody_reads_do_not_pile_up_for_ever() -> None:
     async def story() -> int:
         limits = LimitSettings(requests=10**6, refusals=10**6, queue_bytes=50_000)
         async with service(limits=limits) as node:
-            client = await dial(node, buffer=4_096)
-            client.say(messages.JoinRequest())
+            client = await connect_raw(node, buffer=4_096)
+            client.send_request(messages.JoinRequest())
             for n in range(40_000):  # each is refused, in more words than it has itself
-                client.say(messages.UnsubscribeRequest(n, id=n))
+                client.send_request(messages.UnsubscribeRequest(n, id=n))
                 if n % 500 == 0:
                     await asyncio.sleep(0)
                     if node.gateway.metrics.cut:

@@ -22,8 +22,8 @@ from nearcast.client_protocol.close_codes import CloseCode, may_be_sent
 from nearcast.client_protocol.websocket_framing import WebSocketEndpoint
 from nearcast.server.config import LimitSettings
 from support.echo_connections import echo, echo_server
-from support.live_clients import run, service, visit
-from support.raw_websocket import BINARY, CLOSE, HANDSHAKE, PING, TEXT, Stranger, dial, http
+from support.live_clients import join_client, run, service
+from support.raw_websocket import BINARY, CLOSE, HANDSHAKE, PING, TEXT, RawClient, connect_raw, http
 
 PATIENCE_S = 60.0
 MORE, PONG = 0, 10  # opcodes: continuation, pong
@@ -330,13 +330,13 @@ def test_a_message_too_long_is_refused_alike_in_one_frame_and_in_several(parts: 
 
     async def story() -> tuple[list[Any], int, str]:
         async with service(limits=LimitSettings(frame=1_000)) as node:
-            stranger = await dial(node)
-            stranger.say(messages.JoinRequest("long", id=1))
-            stranger.writer.write(message(1_001) + message(4_000))
-            stranger.say(messages.NearbyRequest(messages.Area(x=0.0, y=0.0), id=2))
-            frames = [await stranger.next() for _ in range(4)]
-            stranger.writer.write(message(4_001))
-            bye, (_, payload) = await stranger.until_closed()
+            raw_client = await connect_raw(node)
+            raw_client.send_request(messages.JoinRequest("long", id=1))
+            raw_client.writer.write(message(1_001) + message(4_000))
+            raw_client.send_request(messages.NearbyRequest(messages.Area(x=0.0, y=0.0), id=2))
+            frames = [await raw_client.next() for _ in range(4)]
+            raw_client.writer.write(message(4_001))
+            bye, (_, payload) = await raw_client.until_closed()
             told = [messages.JSON.read_notice(body) for _, body in (*frames, bye)]
             return told, int.from_bytes(payload[:2], "big"), payload[2:].decode()
 
@@ -351,9 +351,9 @@ def test_a_message_too_long_is_refused_alike_in_one_frame_and_in_several(parts: 
     assert told[-1].reason == reason
 
 
-async def code_of(stranger: Stranger) -> tuple[str, int, str]:
+async def code_of(raw_client: RawClient) -> tuple[str, int, str]:
     """The reason of its bye, and code and reason of its close frame."""
-    *_, (_, bye), (_, payload) = await stranger.until_closed()
+    *_, (_, bye), (_, payload) = await raw_client.until_closed()
     reason = messages.JSON.read_notice(bye).reason
     return reason, int.from_bytes(payload[:2], "big"), payload[2:].decode()
 
@@ -365,17 +365,21 @@ def test_every_end_by_a_node_has_a_code_and_says_bye_with_the_same_reason(tmp_pa
     async def story() -> list[tuple[str, int, str]]:
         told = []
         async with service(limits=LimitSettings(join_s=0.1)) as node:
-            told.append(await code_of(await dial(node)))
+            told.append(await code_of(await connect_raw(node)))
         async with service(token_file=str(tokens)) as node:
-            stranger = await dial(node)
-            stranger.say(messages.JoinRequest("eve", "wrong"))
-            told.append(await code_of(stranger))
+            raw_client = await connect_raw(node)
+            raw_client.send_request(messages.JoinRequest("eve", "wrong"))
+            told.append(await code_of(raw_client))
         async with service() as node:
-            leaver, broken, stayer = await dial(node), await dial(node), await dial(node)
-            for stranger in (leaver, broken, stayer):
-                stranger.say(messages.JoinRequest())
-                await stranger.next()
-            leaver.say(messages.LeaveRequest())
+            leaver, broken, stayer = (
+                await connect_raw(node),
+                await connect_raw(node),
+            )
+            await connect_raw(node)
+            for raw_client in (leaver, broken, stayer):
+                raw_client.send_request(messages.JoinRequest())
+                await raw_client.next()
+            leaver.send_request(messages.LeaveRequest())
             told.append(await code_of(leaver))
             broken.writer.write(Frame(TEXT, b"{}", rsv=1).written(True))
             told.append(await code_of(broken))
@@ -391,8 +395,8 @@ def test_every_end_by_a_node_has_a_code_and_says_bye_with_the_same_reason(tmp_pa
 def test_who_breaks_the_protocol_has_left_at_once() -> None:
     async def story() -> int:
         async with service() as node:
-            ann, broken = await visit(node, "ann"), await dial(node)
-            broken.say(messages.JoinRequest("broken"))
+            ann, broken = await join_client(node, "ann"), await connect_raw(node)
+            broken.send_request(messages.JoinRequest("broken"))
             await broken.next()
             broken.writer.write(Frame(3).written(True))
             await broken.until_closed()
@@ -405,12 +409,12 @@ def test_who_breaks_the_protocol_has_left_at_once() -> None:
 def test_pongs_that_nobody_reads_do_not_pile_up_for_ever() -> None:
     async def story() -> int:
         async with service(limits=LimitSettings(queue_bytes=50_000, slow_s=3_600.0)) as node:
-            stranger = await dial(node, buffer=4_096)
-            stranger.say(messages.JoinRequest())
+            raw_client = await connect_raw(node, buffer=4_096)
+            raw_client.send_request(messages.JoinRequest())
             pings = b"".join(Frame(PING, b"x" * 125).written(True) for _ in range(1_000))
             async with asyncio.timeout(PATIENCE_S):
                 while not node.gateway.metrics.cut:
-                    stranger.writer.write(pings)
+                    raw_client.writer.write(pings)
                     await asyncio.sleep(0.01)
                 while node.gateway.sessions:
                     await asyncio.sleep(0.05)

@@ -22,9 +22,9 @@ from nearcast.service.realm import FlushDeliveries, Limits
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from support.brute_force import delivered, expected
-from support.live_clients import WAIT_S, run, service, visit
+from support.live_clients import WAIT_S, join_client, run, service
 from support.raw_websocket import http
-from support.realm_histories import FLUSH, HISTORIES, TICK, Company, Step
+from support.realm_histories import FLUSH, HISTORIES, TICK, RealmHarness, Step
 
 HERE = Area(x=0.0, y=0.0, r=5.0)
 THERE = Area(x=90.0, y=0.0, r=5.0)
@@ -32,29 +32,29 @@ LISTENER, CROWD, BYSTANDER, OTHER = 0, 1, 2, 3
 SAID = messages.PublishRequest(0.0, 0.0)
 
 
-def company(bound: int = 20 * PUBLICATION_STEPS, listeners: int = 1) -> Company:
+def harness(bound: int = 20 * PUBLICATION_STEPS, listeners: int = 1) -> RealmHarness:
     """With somebody who listens here, and a flush of so many steps."""
-    together = Company()
+    together = RealmHarness()
     together.realm.accounts.bound = bound
     for number in range(listeners):
         together.ask(LISTENER, messages.SubscribeRequest(number, HERE))
     return together
 
 
-def flush(together: Company) -> FlushDeliveries:
+def flush(together: RealmHarness) -> FlushDeliveries:
     together.now += SECOND
     heard = together.realm.flush(together.now)
     together.realm.record_deliveries(heard.t, heard)
     return heard
 
 
-def spoke(together: Company, heard: FlushDeliveries) -> list[int]:
+def spoke(together: RealmHarness, heard: FlushDeliveries) -> list[int]:
     """The clients whose publications were in this flush."""
     clients = {state.entity: client for client, state in together.states.items()}
     return [clients[one.client.entity] for one in heard.publications]
 
 
-def known(together: Company, *clients: int) -> None:
+def known(together: RealmHarness, *clients: int) -> None:
     """Each of them has published before, so that its price is known."""
     for client in clients:
         together.ask(client, SAID)
@@ -62,7 +62,7 @@ def known(together: Company, *clients: int) -> None:
 
 
 def test_what_fits_goes_into_one_flush() -> None:
-    together = company(bound=fair_queueing.FLUSH_STEPS)
+    together = harness(bound=fair_queueing.FLUSH_STEPS)
     known(together, CROWD, BYSTANDER)
     for i in range(2 * AT_ONCE):
         together.ask((CROWD, BYSTANDER)[i % 2], SAID)
@@ -72,7 +72,7 @@ def test_what_fits_goes_into_one_flush() -> None:
 
 
 def test_a_bystander_never_waits_behind_the_backlog_of_another() -> None:
-    together = company()
+    together = harness()
     known(together, CROWD, BYSTANDER)
     for _ in range(200):
         together.ask(CROWD, SAID)
@@ -91,8 +91,8 @@ def test_a_bystander_never_waits_behind_the_backlog_of_another() -> None:
     assert flushes > 9 and sorted(numbers) == list(range(1, 2 + 200 + len(said) + 1))
 
 
-def test_each_publisher_keeps_its_order_and_everything_is_heard_once() -> None:
-    together = company()
+def test_each_publisher_keeps_its_order_and_everything_is_delivered_once() -> None:
+    together = harness()
     for i in range(150):
         together.ask(CROWD + i % 3, SAID)
     while together.realm.waiting:
@@ -109,8 +109,8 @@ def test_each_publisher_keeps_its_order_and_everything_is_heard_once() -> None:
     assert set(happened) == expected(together.table("interests"), together.table("publications"))
 
 
-def test_clients_share_by_what_they_cost_and_not_by_how_often_they_speak() -> None:
-    together = company(bound=40 * (PUBLICATION_STEPS + 64 * DELIVERY_STEPS), listeners=64)
+def test_clients_share_by_what_they_cost_and_not_by_how_often_they_publish() -> None:
+    together = harness(bound=40 * (PUBLICATION_STEPS + 64 * DELIVERY_STEPS), listeners=64)
     away = messages.PublishRequest(50.0, 0.0)  # nobody hears it: it costs a sixth
     for client, said in ((CROWD, SAID), (OTHER, away)):
         together.ask(client, said)
@@ -125,7 +125,7 @@ def test_clients_share_by_what_they_cost_and_not_by_how_often_they_speak() -> No
 
 
 def test_who_has_been_served_ahead_waits_until_others_have_caught_up() -> None:
-    together = company(bound=PUBLICATION_STEPS)  # one at a time
+    together = harness(bound=PUBLICATION_STEPS)  # one at a time
     known(together, CROWD, BYSTANDER, OTHER)
     for _ in range(9):
         together.ask(CROWD, SAID)
@@ -140,7 +140,7 @@ def test_who_has_been_served_ahead_waits_until_others_have_caught_up() -> None:
 
 
 def test_who_says_one_dear_thing_at_a_time_has_no_more_than_its_share() -> None:
-    together = company(bound=4 * PUBLICATION_STEPS, listeners=64)
+    together = harness(bound=4 * PUBLICATION_STEPS, listeners=64)
     away = messages.PublishRequest(50.0, 0.0)
     for client, said in ((CROWD, away), (OTHER, SAID)):
         together.ask(client, said)
@@ -154,15 +154,15 @@ def test_who_says_one_dear_thing_at_a_time_has_no_more_than_its_share() -> None:
     assert 3 <= served <= 6, "half of the work is a third of its publications"
 
 
-def test_a_stranger_says_only_so_much_in_its_first_flush() -> None:
-    together = company(bound=fair_queueing.FLUSH_STEPS)
+def test_a_new_client_publishes_only_so_much_in_its_first_flush() -> None:
+    together = harness(bound=fair_queueing.FLUSH_STEPS)
     for _ in range(10 * AT_ONCE):
         together.ask(CROWD, SAID)
     assert len(flush(together).publications) == AT_ONCE
 
 
 def test_the_price_rises_at_once_and_falls_slowly() -> None:
-    together = company(bound=fair_queueing.FLUSH_STEPS, listeners=50)
+    together = harness(bound=fair_queueing.FLUSH_STEPS, listeners=50)
     state = together.client_state(CROWD)
     cheap, dear = messages.PublishRequest(50.0, 0.0), SAID
     known(together, CROWD)
@@ -178,7 +178,7 @@ def test_the_price_rises_at_once_and_falls_slowly() -> None:
 
 
 def test_work_is_charged_to_who_publishes_and_to_who_listens() -> None:
-    together = company()
+    together = harness()
     together.ask(OTHER, messages.SubscribeRequest(1, HERE, "level > 1, level < 9"))
     together.ask(CROWD, messages.PublishRequest(0.0, 0.0, attributes={"level": 20}))
     flush(together)
@@ -192,7 +192,7 @@ def test_work_is_charged_to_who_publishes_and_to_who_listens() -> None:
 
 
 def test_a_new_client_does_not_pay_for_who_had_its_place() -> None:
-    together = company()
+    together = harness()
     known(together, CROWD)
     place = together.client_state(CROWD).slot
     together.ask(CROWD, SAID)
@@ -204,7 +204,7 @@ def test_a_new_client_does_not_pay_for_who_had_its_place() -> None:
 
 
 def test_who_has_too_much_waiting_is_refused_until_there_is_less() -> None:
-    together = company()
+    together = harness()
     with pytest.raises(Refused, match=r"the node is busy: \d+ of your publications wait"):
         for i in range(10_000):
             together.ask(CROWD, SAID)
@@ -220,8 +220,8 @@ def test_who_has_too_much_waiting_is_refused_until_there_is_less() -> None:
     assert together.client_state(CROWD).backlog == 0
 
 
-def test_what_was_said_by_who_left_is_heard_under_its_own_voice() -> None:
-    together = company(bound=PUBLICATION_STEPS)
+def test_publications_of_a_client_that_left_are_delivered_with_its_own_entity() -> None:
+    together = harness(bound=PUBLICATION_STEPS)
     known(together, CROWD)
     for _ in range(5):
         together.ask(CROWD, SAID)
@@ -242,7 +242,7 @@ def test_what_was_said_by_who_left_is_heard_under_its_own_voice() -> None:
 
 
 def test_places_of_columns_grow_with_clients() -> None:
-    together = company()
+    together = harness()
     for client in range(10, 210):
         together.ask(client, SAID)
     while together.realm.waiting:
@@ -253,10 +253,10 @@ def test_places_of_columns_grow_with_clients() -> None:
 
 @given(HISTORIES)
 @settings(max_examples=60, deadline=None)
-def test_the_trace_agrees_with_what_was_heard_however_little_a_flush_may_do(
+def test_the_trace_agrees_with_what_was_delivered_however_little_a_flush_may_do(
     history: list[Step],
 ) -> None:
-    together = Company()
+    together = RealmHarness()
     together.realm.accounts.bound = 1
     for later, client, step in history:
         together.now += later
@@ -282,7 +282,7 @@ COSTLY = "a > " + " + ".join(["sin(t)"] * 30)
 
 
 def test_formulas_and_filters_of_one_client_take_a_bounded_number_of_steps() -> None:
-    together = Company(limits=Limits(steps=300))
+    together = RealmHarness(limits=Limits(steps=300))
     together.ask(0, messages.SubscribeRequest(1, HERE, COSTLY))
     with pytest.raises(Refused, match="take at most 300 steps, and with this one yours take 362"):
         together.ask(0, messages.SubscribeRequest(2, THERE, COSTLY))
@@ -297,7 +297,7 @@ def test_formulas_and_filters_of_one_client_take_a_bounded_number_of_steps() -> 
 
 
 def test_a_client_may_have_as_many_ordinary_filters_as_subscriptions() -> None:
-    together = Company()
+    together = RealmHarness()
     limits = Limits()
     ordinary = 'kind == "apple", weight > 3, weight < 9 + t, ripe == true'
     for number in range(limits.subscriptions):
@@ -311,7 +311,7 @@ def test_a_client_may_have_as_many_ordinary_filters_as_subscriptions() -> None:
 
 
 def test_who_comes_from_another_node_brings_the_steps_of_its_filters() -> None:
-    there = Company()
+    there = RealmHarness()
     there.ask(CROWD, messages.SubscribeRequest(1, HERE, COSTLY))
     came = there.client_state(CROWD).subscriptions[1]
     here = ClusterRealm(MATCHERS["keyed"](), Limits(), None, 1)
@@ -321,8 +321,8 @@ def test_who_comes_from_another_node_brings_the_steps_of_its_filters() -> None:
     assert state.subscriptions[1].steps == came.steps == 181
 
 
-def test_a_client_is_handed_over_only_when_all_that_it_said_is_heard() -> None:
-    together = company(bound=PUBLICATION_STEPS)
+def test_a_client_is_handed_over_only_when_all_that_it_published_is_delivered() -> None:
+    together = harness(bound=PUBLICATION_STEPS)
     known(together, CROWD)
     for _ in range(3):
         together.ask(CROWD, SAID)
@@ -373,12 +373,12 @@ POSTED = (
 def test_a_node_that_stops_delivers_the_whole_backlog() -> None:
     async def story() -> list[int]:
         async with service() as node:
-            ann, bob = await visit(node, "ann"), await visit(node, "bob")
+            ann, bob = await join_client(node, "ann"), await join_client(node, "bob")
             await ann.ask(messages.SubscribeRequest, 1, HERE)
             node.realm.accounts.bound = 1
             node.gateway.schedule_flush = lambda *_: None  # nothing is flushed until the end
             for _ in range(300):
-                bob.say(SAID)
+                bob.send_request(SAID)
             await bob.ask(messages.NearbyRequest, HERE)
             assert node.realm.waiting == 300
         return [one.publication for one in ann.of(messages.MessageNotice)]
@@ -412,7 +412,7 @@ def test_the_loop_has_a_turn_between_two_flushes() -> None:
 def test_who_is_refused_because_the_node_is_busy_is_told_by_id_and_over_http() -> None:
     async def story() -> tuple[str, bytes, bytes]:
         async with service() as node:
-            bob = await visit(node, "bob")
+            bob = await join_client(node, "bob")
             state = next(one for one in node.realm.clients if one is not None)
             state.backlog = 12
             refused = await bob.ask(messages.PublishRequest, 0.0, 0.0)
@@ -432,8 +432,8 @@ def test_who_is_refused_because_the_node_is_busy_is_told_by_id_and_over_http() -
 def test_an_admin_sees_what_each_client_costs() -> None:
     async def story() -> bytes:
         async with service(token="open-sesame") as node:
-            ann = await visit(node, "ann", token="open-sesame")
-            bob = await visit(node, "bob", token="open-sesame")
+            ann = await join_client(node, "ann", token="open-sesame")
+            bob = await join_client(node, "bob", token="open-sesame")
             await ann.ask(messages.SubscribeRequest, 1, HERE, "level > 1")
             await bob.ask(messages.PublishRequest, 0.0, 0.0, attributes={"level": 2})
             await bob.ask(messages.PublishRequest, 9.0, 0.0)

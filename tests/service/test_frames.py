@@ -87,7 +87,7 @@ def test_a_payload_that_json_cannot_say_is_nothing() -> None:
     packed=st.lists(st.booleans(), min_size=5, max_size=5),
 )
 @settings(deadline=None, max_examples=200)
-def test_everyone_gets_each_publication_once_with_all_numbers_that_hear_it(
+def test_everyone_gets_each_publication_once_with_all_matching_numbers(
     pairs: set[tuple[int, int, int]], numbers: list[int], packed: list[bool]
 ) -> None:
     """Pairs are (seat, publication, standing); a naive grouping must give the same words."""
@@ -110,7 +110,7 @@ def test_everyone_gets_each_publication_once_with_all_numbers_that_hear_it(
         assert what == list(wanted[state])
 
 
-def test_those_who_hear_alike_share_one_frame() -> None:
+def test_subscribers_with_the_same_deliveries_share_one_frame() -> None:
     one = [accepted(1, messages.PublishRequest(0.0, 0.0))]
     heard = FlushDeliveries(7, one, np.arange(50), np.zeros(50, np.int64), np.arange(50))
     post = delivery_frames(heard, np.ones(50, np.int64), np.zeros(50, np.bool_))

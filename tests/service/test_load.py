@@ -25,8 +25,8 @@ from nearcast.server.session import (
     trim_queue,
 )
 from nearcast.service import realm
-from support.live_clients import WAIT_S, run, service, visit
-from support.raw_websocket import Stranger, dial, masked
+from support.live_clients import WAIT_S, join_client, run, service
+from support.raw_websocket import RawClient, connect_raw, masked
 
 EVERYWHERE = Area()
 SIZES = st.lists(st.integers(1, 1_000), min_size=1, max_size=20)
@@ -36,7 +36,7 @@ def message(n: int, size: int = 100, retain: bool = False) -> tuple[bytes, Queue
     return b"m" * size, QueuedMessage(n % 3, "", retain, n, ())
 
 
-def deaf_session(**limits: int) -> Session:
+def slow_session(**limits: int) -> Session:
     """Its transport is full, and nobody reads."""
     node: Any = SimpleNamespace(limits=LimitSettings(**limits), queued=0, read=None)
     session = Session(node)
@@ -67,7 +67,7 @@ def test_messages_are_given_up_until_so_many_bytes_are_free(sizes: list[int], ex
 
 
 def test_a_full_queue_is_trimmed_rarely_and_keeps_the_newest() -> None:
-    session, trims = deaf_session(queue=80), []
+    session, trims = slow_session(queue=80), []
     with patch.object(session_module, "trim_queue", lambda *a: trims.append(1) or trim_queue(*a)):
         for n in range(1_000):
             put(session, [message(n)])
@@ -79,7 +79,7 @@ def test_a_full_queue_is_trimmed_rarely_and_keeps_the_newest() -> None:
 
 
 def test_bytes_of_queues_are_counted_for_the_node() -> None:
-    session = deaf_session(queue=80, queue_bytes=5_000)
+    session = slow_session(queue=80, queue_bytes=5_000)
     for n in range(100):
         put(session, [message(n)])
         if n % 10 == 0:
@@ -114,10 +114,10 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def deaf(node: Server) -> Stranger:
-    client = await dial(node, buffer=4_096)
-    client.say(messages.JoinRequest("deaf"))
-    client.say(messages.SubscribeRequest(5, EVERYWHERE))
+async def slow_reader(node: Server) -> RawClient:
+    client = await connect_raw(node, buffer=4_096)
+    client.send_request(messages.JoinRequest("deaf"))
+    client.send_request(messages.SubscribeRequest(5, EVERYWHERE))
     await until(lambda: any(client and client.name == "deaf" and client.subscriptions
                             for client in node.realm.clients))  # fmt: skip
     return client
@@ -129,11 +129,11 @@ def test_all_queues_together_are_bounded_and_share_frames() -> None:
     async def story() -> None:
         limits = LimitSettings(requests=10**6, queues_bytes=most, slow_s=3600.0)
         async with service(limits=limits) as node:
-            others = [await deaf(node) for _ in range(4)]
-            speaker = await visit(node, "speaker")
+            others = [await slow_reader(node) for _ in range(4)]
+            speaker = await join_client(node, "speaker")
             highest = 0
             for n in range(3_000):
-                speaker.say(
+                speaker.send_request(
                     messages.PublishRequest(0.0, 0.0, messages.JSON.encode_payload([n, "x" * 500]))
                 )
                 if n % 100 == 99:
@@ -152,11 +152,11 @@ def test_all_queues_together_are_bounded_and_share_frames() -> None:
     run(story())
 
 
-def test_who_is_refused_again_and_again_is_let_go_and_told_why() -> None:
+def test_a_client_that_is_refused_again_and_again_is_disconnected_with_a_reason() -> None:
     async def story() -> list[Any]:
         async with service(limits=LimitSettings(requests=10**6, refusals=50)) as node:
-            good = await visit(node, "good")
-            bad = await visit(node, "bad")
+            good = await join_client(node, "good")
+            bad = await join_client(node, "bad")
             for _ in range(200):
                 bad.send(b"nonsense")
             await asyncio.wait_for(bad.gone.wait(), WAIT_S)
@@ -173,7 +173,7 @@ def test_who_is_refused_now_and_then_stays() -> None:
     async def story() -> None:
         with patch.multiple(gateway, REFUSALS_S=1, TICKS_PER_SECOND=1):
             async with service(limits=LimitSettings(requests=10**6, refusals=3)) as node:
-                client = await visit(node)
+                client = await join_client(node)
                 for _ in range(4):
                     for n in range(3):
                         assert (
@@ -190,14 +190,14 @@ def test_who_is_refused_now_and_then_stays() -> None:
 
 async def flood(node: Server, count: int, size: int) -> tuple[int, list[int]]:
     """One publishes as fast as it can; gives how often it was slowed down, and what was heard."""
-    listener = await visit(node, "listener")
+    listener = await join_client(node, "listener")
     await listener.ask(messages.SubscribeRequest, 1, EVERYWHERE)
-    speaker = await visit(node, "speaker")
+    speaker = await join_client(node, "speaker")
     for n in range(count):
-        speaker.say(
+        speaker.send_request(
             messages.PublishRequest(0.0, 0.0, messages.JSON.encode_payload([n, "x" * size]))
         )
-    await listener.hear(messages.MessageNotice, count)
+    await listener.await_notice(messages.MessageNotice, count)
     heard = [
         messages.JSON.decode_payload(m.payload)[0] for m in listener.of(messages.MessageNotice)
     ]
@@ -233,9 +233,9 @@ def test_filters_beyond_the_work_of_a_tick_are_parsed_later_and_all_are_in_force
     async def story() -> tuple[int, int]:
         with patch.object(request_cost, "READ_BUDGET", 200_000):
             async with service() as node:
-                client = await visit(node, "client")
+                client = await join_client(node, "client")
                 for n in range(20):
-                    client.say(messages.SubscribeRequest(n, EVERYWHERE, condition))
+                    client.send_request(messages.SubscribeRequest(n, EVERYWHERE, condition))
                 await client.ask(messages.PublishRequest, 0.0, 0.0)
                 (session,) = node.gateway.sessions
                 assert session.client is not None
@@ -251,8 +251,8 @@ def test_a_client_that_is_read_later_can_be_let_go() -> None:
         never = patch.object(gateway, "TICK_S", 3600.0)  # it is never read again
         with never, patch.object(request_cost, "READ_BUDGET", 1):
             async with service(limits=LimitSettings(requests=10**6, slow_s=0.1)) as node:
-                client = await dial(node)
-                client.say(messages.JoinRequest("held"))
+                client = await connect_raw(node)
+                client.send_request(messages.JoinRequest("held"))
                 client.writer.write(masked(b"x" * 5_000))
                 await until(lambda: node.gateway._paused_reading)
                 (session,) = node.gateway.sessions
@@ -268,10 +268,10 @@ def test_nearby_and_watching_cost_by_how_many_states_there_are() -> None:
         with patch.multiple(realm, LOOKED_AT=2, LISTED=5):
             async with service(limits=LimitSettings(requests=1_000)) as node:
                 for n in range(20):
-                    await (await visit(node)).ask(
+                    await (await join_client(node)).ask(
                         messages.PublishRequest, float(n), 0.0, retain=True
                     )
-                client = await visit(node)
+                client = await join_client(node)
                 bucket = list(node.gateway.sessions)[-1].bucket
                 for word, more, listed in (
                     (messages.NearbyRequest, (EVERYWHERE,), 20),

@@ -16,7 +16,7 @@ from nearcast.errors import Refused
 from nearcast.service import presence, realm
 from nearcast.space.motion import SECOND
 from support.presence_model import EVERYBODY, HERE, HISTORIES, WatchModel, settled
-from support.realm_histories import FLUSH, TICK, Company, Step
+from support.realm_histories import FLUSH, TICK, RealmHarness, Step
 
 MANY = 60  # ticks: more than any of these histories has steps of work
 
@@ -33,13 +33,13 @@ def overloaded() -> Iterator[None]:
 class Told:
     """What clients know from what they were told. Nobody enters or leaves twice."""
 
-    def __init__(self, company: Company) -> None:
-        self.company = company
+    def __init__(self, harness: RealmHarness) -> None:
+        self.harness = harness
         self.known: dict[tuple[int, int], set[int]] = {}
 
     def tick(self) -> None:
-        clients = {state.slot: client for client, state in self.company.states.items()}
-        for state, word in self.company.realm.tick(self.company.now):
+        clients = {state.slot: client for client, state in self.harness.states.items()}
+        for state, word in self.harness.realm.tick(self.harness.now):
             known = self.known[clients[state.slot], word.subscription]
             if isinstance(word, messages.EnterNotice):
                 assert word.entity.entity not in known
@@ -51,17 +51,17 @@ class Told:
 
 @given(HISTORIES)
 @settings(max_examples=100, deadline=None)
-def test_under_overload_everybody_is_told_the_same_in_the_end(history: list[Step]) -> None:
-    company, model = Company(recorded=False), WatchModel()
-    told = Told(company)
+def test_under_overload_all_watchers_receive_the_same_in_the_end(history: list[Step]) -> None:
+    harness, model = RealmHarness(recorded=False), WatchModel()
+    told = Told(harness)
 
     def obey(client: int, step: Any) -> None:
-        state = company.client_state(client)
+        state = harness.client_state(client)
         try:
-            answer = company.ask(client, step)
+            answer = harness.ask(client, step)
         except Refused:
             return
-        model.obey(company.realm.now, client, state.entity, step)
+        model.obey(harness.realm.now, client, state.entity, step)
         told.known = {key: known for key, known in told.known.items() if key in model.watches}
         if isinstance(step, messages.SubscribeRequest) and step.watch:
             (inside,) = answer
@@ -69,37 +69,37 @@ def test_under_overload_everybody_is_told_the_same_in_the_end(history: list[Step
 
     with overloaded():
         for later, client, step in [*history, (0, 0, FLUSH)]:
-            company.now += later
+            harness.now += later
             if step == TICK:
                 told.tick()
             elif step == FLUSH:
-                model.flush(company.realm.flush(company.now).t)
+                model.flush(harness.realm.flush(harness.now).t)
             else:
                 obey(client, step)
         for _ in range(MANY):
             told.tick()
-        before = {key: set(model.seen(model.wanted[key], company.realm.now)) for key in told.known}
-        company.now = company.realm.now + 2 * SECOND  # longer than anybody lingers
+        before = {key: set(model.seen(model.wanted[key], harness.realm.now)) for key in told.known}
+        harness.now = harness.realm.now + 2 * SECOND  # longer than anybody lingers
         for _ in range(MANY):
             told.tick()
     assert told.known.keys() == model.watches.keys()
     for key, known in told.known.items():
-        now = set(model.seen(model.wanted[key], company.realm.now))
+        now = set(model.seen(model.wanted[key], harness.realm.now))
         assert now <= known
         assert known - now <= before[key], "who went out of sight just now may linger"
         assert known <= model.present
 
 
-def world(states: int, limits: Limits | None = None) -> Company:
+def world(states: int, limits: Limits | None = None) -> RealmHarness:
     """So many clients with a state, at 0, 1, 2 …"""
-    company = Company(recorded=False)
+    harness = RealmHarness(recorded=False)
     if limits is not None:
-        company.realm = realm.Realm(presence.MATCHERS["swept"](), limits, None)
+        harness.realm = realm.Realm(presence.MATCHERS["swept"](), limits, None)
     settled(
-        company,
+        harness,
         *((100 + n, messages.PublishRequest(float(n), 0.0, retain=True)) for n in range(states)),
     )
-    return company
+    return harness
 
 
 @pytest.fixture
@@ -117,20 +117,20 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_only_what_can_have_changed_is_looked_at(looked_at: list[int]) -> None:
-    company = world(50)
-    company.ask(0, messages.SubscribeRequest(0, HERE, watch=True))
-    company.realm.tick(company.now)
+    harness = world(50)
+    harness.ask(0, messages.SubscribeRequest(0, HERE, watch=True))
+    harness.realm.tick(harness.now)
     assert looked_at == [50], "a new watch looks at all states"
     looked_at.clear()
-    company.realm.tick(company.now + SECOND)
+    harness.realm.tick(harness.now + SECOND)
     assert looked_at == [], "nothing has changed"
-    settled(company, (100, messages.PublishRequest(77.0, 0.0, retain=True)))
-    company.realm.tick(company.now + 2 * SECOND)
+    settled(harness, (100, messages.PublishRequest(77.0, 0.0, retain=True)))
+    harness.realm.tick(harness.now + 2 * SECOND)
     assert looked_at == [1], "one state has changed"
     looked_at.clear()
-    company.ask(0, messages.MoveRequest(0, Area(x=5.0, y=0.0, r=5.0, vx=1.0)))
+    harness.ask(0, messages.MoveRequest(0, Area(x=5.0, y=0.0, r=5.0, vx=1.0)))
     for n in range(3, 6):
-        company.realm.tick(company.now + n * SECOND)
+        harness.realm.tick(harness.now + n * SECOND)
     assert looked_at == [50, 50, 50], "what moves by itself looks at all states every time"
 
 
@@ -139,16 +139,16 @@ def test_the_work_of_a_look_is_bounded(
 ) -> None:
     monkeypatch.setattr(presence, "WORK", 2_000)
     monkeypatch.setattr(presence, "CHUNK", 2_000)
-    company = world(100)
+    harness = world(100)
     for client in range(8):
         for number in range(8):
-            company.ask(client, messages.SubscribeRequest(number, EVERYBODY, watch=True))
+            harness.ask(client, messages.SubscribeRequest(number, EVERYBODY, watch=True))
     ticks = 0
     while any(
-        not group.idle(company.realm._states.seq) for group in company.realm._presence._groups
+        not group.idle(harness.realm._states.seq) for group in harness.realm._presence._groups
     ):
         looked_at.clear()
-        assert company.realm.tick(company.now) == [], "they know everybody from the beginning"
+        assert harness.realm.tick(harness.now) == [], "they know everybody from the beginning"
         assert sum(looked_at) <= 40, "of 100 states"
         ticks += 1
         assert ticks < 100
@@ -159,48 +159,48 @@ def test_who_sees_little_does_not_wait_for_those_who_see_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(presence, "WORK", 30_000)
-    company = world(60)
+    harness = world(60)
     for client in range(10):
         for number in range(64):
-            company.ask(client, messages.SubscribeRequest(number, EVERYBODY, watch=True))
-    company.ask(
+            harness.ask(client, messages.SubscribeRequest(number, EVERYBODY, watch=True))
+    harness.ask(
         50, messages.SubscribeRequest(0, Area(x=-9.0, y=0.0, r=1.0), watch=True, linger=0.0)
     )
     for _ in range(60):  # everybody has been looked at
-        company.realm.tick(company.now)
+        harness.realm.tick(harness.now)
     told = []
     for turn in range(30):
         moved = [(100, messages.PublishRequest(5.0 if turn % 2 else -9.0, 0.0, retain=True))]
         moved += [
             (101 + n, messages.PublishRequest(float(turn), 0.0, retain=True)) for n in range(59)
         ]
-        settled(company, *moved)
-        company.now += SECOND // 10
+        settled(harness, *moved)
+        harness.now += SECOND // 10
         told += [
             type(word)
-            for state, word in company.realm.tick(company.now)
-            if state is company.states[50]
+            for state, word in harness.realm.tick(harness.now)
+            if state is harness.states[50]
         ]
     assert told == [messages.EnterNotice, messages.LeaveNotice] * 15
-    seq = company.realm._states.seq
-    behind = [group for group in company.realm._presence._groups if group._round_seq < seq]
+    seq = harness.realm._states.seq
+    behind = [group for group in harness.realm._presence._groups if group._round_seq < seq]
     assert len(behind) >= 5, "the others are looked at less often"
 
 
 def test_what_all_watches_of_a_client_know_is_bounded() -> None:
-    company = world(5, Limits(watched=3))
-    ((inside),) = company.ask(
+    harness = world(5, Limits(watched=3))
+    ((inside),) = harness.ask(
         0, messages.SubscribeRequest(0, Area(x=50.0, y=0.0, r=1.0), watch=True)
     )
     assert inside.entities == []
     settled(
-        company, *((100 + n, messages.PublishRequest(50.0, 0.0, retain=True)) for n in range(5))
+        harness, *((100 + n, messages.PublishRequest(50.0, 0.0, retain=True)) for n in range(5))
     )
     known: set[int] = set()
 
     def tick() -> None:
-        company.now += SECOND
-        for _, word in company.realm.tick(company.now):
+        harness.now += SECOND
+        for _, word in harness.realm.tick(harness.now):
             if isinstance(word, messages.EnterNotice):
                 known.add(word.entity.entity)
             else:
@@ -209,8 +209,8 @@ def test_what_all_watches_of_a_client_know_is_bounded() -> None:
     tick()
     assert len(known) == 3
     first = set(known)
-    leaver = next(c for c, state in company.states.items() if state.entity in first)
-    company.ask(leaver, messages.LeaveRequest())
+    leaver = next(c for c, state in harness.states.items() if state.entity in first)
+    harness.ask(leaver, messages.LeaveRequest())
     tick()
     tick()
     assert len(known) == 3 and len(known & first) == 2, "another one enters instead"
@@ -219,40 +219,40 @@ def test_what_all_watches_of_a_client_know_is_bounded() -> None:
 def test_inside_and_nearby_list_a_bounded_answer_and_the_rest_enters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    company = world(5, Limits(nearby=2))
-    (inside,) = company.ask(0, messages.SubscribeRequest(0, EVERYBODY, watch=True))
-    entered = [word.entity for _, word in company.realm.tick(company.now)]
+    harness = world(5, Limits(nearby=2))
+    (inside,) = harness.ask(0, messages.SubscribeRequest(0, EVERYBODY, watch=True))
+    entered = [word.entity for _, word in harness.realm.tick(harness.now)]
     assert len(inside.entities) == 2
     assert len({e.entity for e in inside.entities} | {e.entity for e in entered}) == 5
     payload = messages.JSON.encode_payload("x" * 100)
     settled(
-        company, *((100 + n, messages.PublishRequest(0.0, 0.0, payload, True)) for n in range(5))
+        harness, *((100 + n, messages.PublishRequest(0.0, 0.0, payload, True)) for n in range(5))
     )
     monkeypatch.setattr(realm, "ANSWER_BYTES", 150)
-    assert len(company.realm.nearby(company.now, messages.NearbyRequest(EVERYBODY, limit=2))) == 1
+    assert len(harness.realm.nearby(harness.now, messages.NearbyRequest(EVERYBODY, limit=2))) == 1
 
 
 def test_who_is_told_the_same_shares_the_notice() -> None:
-    company = world(1)
+    harness = world(1)
     for client in range(3):
-        company.ask(client, messages.SubscribeRequest(7, Area(x=30.0, y=0.0, r=1.0), watch=True))
-    settled(company, (100, messages.PublishRequest(30.0, 0.0, retain=True)))
-    notices = [word for _, word in company.realm.tick(company.now)]
+        harness.ask(client, messages.SubscribeRequest(7, Area(x=30.0, y=0.0, r=1.0), watch=True))
+    settled(harness, (100, messages.PublishRequest(30.0, 0.0, retain=True)))
+    notices = [word for _, word in harness.realm.tick(harness.now)]
     assert len(notices) == 3 and len({id(word) for word in notices}) == 1
 
 
-def test_a_number_of_a_voice_is_kept_back_until_every_group_has_heard_that_it_left() -> None:
-    company = world(1)
+def test_an_entitys_number_is_kept_back_until_every_group_has_processed_that_it_left() -> None:
+    harness = world(1)
     with overloaded():
         for client in (0, 1):
-            company.ask(client, messages.SubscribeRequest(0, EVERYBODY, watch=True))
+            harness.ask(client, messages.SubscribeRequest(0, EVERYBODY, watch=True))
         for _ in range(10):
-            company.realm.tick(company.now)
-        company.ask(100, messages.LeaveRequest())
+            harness.realm.tick(harness.now)
+        harness.ask(100, messages.LeaveRequest())
         told = []
         for _ in range(10):
-            waiting = len(company.realm._states.left)
-            told += [word for _, word in company.realm.tick(company.now)]
+            waiting = len(harness.realm._states.left)
+            told += [word for _, word in harness.realm.tick(harness.now)]
             assert waiting == 1 or len(told) == 2
     assert [word.gone for word in told] == [True, True]
-    assert np.array_equal(company.realm._states.left, [])
+    assert np.array_equal(harness.realm._states.left, [])

@@ -16,14 +16,14 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import TraceFolder
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
-from support.realm_histories import FLUSH, HISTORIES, TICK, Company, Model, Step
+from support.realm_histories import FLUSH, HISTORIES, TICK, Model, RealmHarness, Step
 
 
-def heard_by(company: Company, heard: FlushDeliveries) -> list[tuple[int, int, int]]:
+def heard_by(harness: RealmHarness, heard: FlushDeliveries) -> list[tuple[int, int, int]]:
     """Client, publication and the client's own number of the subscription, as the realm says."""
-    clients = {state.slot: client for client, state in company.states.items()}
+    clients = {state.slot: client for client, state in harness.states.items()}
     return [
-        (clients[state], publication, int(company.realm.numbers[active]))
+        (clients[state], publication, int(harness.realm.numbers[active]))
         for state, publication, active in zip(
             heard.client.tolist(),
             heard.publication.tolist(),
@@ -39,40 +39,42 @@ def in_order(heard: FlushDeliveries) -> bool:
     return pairs == sorted(set(pairs))
 
 
-def live(company: Company, model: Model, history: list[Step]) -> None:
+def live(harness: RealmHarness, model: Model, history: list[Step]) -> None:
     """Let the history happen to both, and compare at each flush."""
     for later, client, step in [*history, (SECOND, 0, FLUSH)]:
-        company.now += later
+        harness.now += later
         if step == TICK:
-            company.realm.tick(company.now)
+            harness.realm.tick(harness.now)
         elif step == FLUSH:
-            heard = company.realm.flush(company.now)
-            assert heard.t == company.realm.now
+            heard = harness.realm.flush(harness.now)
+            assert heard.t == harness.realm.now
             assert in_order(heard)
-            assert sorted(heard_by(company, heard)) == model.flush(heard.t)
-            company.realm.record_deliveries(heard.t + 7, heard)
+            assert sorted(heard_by(harness, heard)) == model.flush(heard.t)
+            harness.realm.record_deliveries(heard.t + 7, heard)
         else:
-            entity = company.client_state(client).entity
+            entity = harness.client_state(client).entity
             try:
-                company.ask(client, step)
+                harness.ask(client, step)
             except Refused:
                 continue
-            model.obey(company.realm.now, client, entity, step)
+            model.obey(harness.realm.now, client, entity, step)
 
 
 @given(HISTORIES)
 @settings(max_examples=100, deadline=None)
-def test_everybody_hears_what_they_want_at_the_moment_of_the_flush(history: list[Step]) -> None:
-    live(Company(recorded=False), Model(), history)
+def test_every_client_receives_what_it_wants_at_the_moment_of_the_flush(
+    history: list[Step],
+) -> None:
+    live(RealmHarness(recorded=False), Model(), history)
 
 
 @given(HISTORIES)
 @settings(max_examples=100, deadline=None)
-def test_the_trace_agrees_with_what_was_heard(history: list[Step]) -> None:
-    company = Company()
-    live(company, Model(), history)
-    happened = delivered(company.table("deliveries"))
-    should = expected(company.table("interests"), company.table("publications"))
+def test_the_trace_agrees_with_what_was_delivered(history: list[Step]) -> None:
+    harness = RealmHarness()
+    live(harness, Model(), history)
+    happened = delivered(harness.table("deliveries"))
+    should = expected(harness.table("interests"), harness.table("publications"))
     assert len(happened) == len(set(happened))
     assert set(happened) == should
 
@@ -83,11 +85,11 @@ def test_the_trace_is_sound_wherever_its_files_are_cut(history: list[Step]) -> N
     with TemporaryDirectory() as folder:
         scenario = Scenario(protocol="live", workload="live", nodes=1, seconds=1.0)
         sink = TraceFolder(Path(folder) / "trace", to_json(scenario))
-        company = Company()
-        company.recorder = Recorder(sink, limit=3)
-        company.realm = Realm(MATCHERS["swept"](), Limits(), company.recorder)
-        live(company, Model(), history)
-        company.recorder.close()
+        harness = RealmHarness()
+        harness.recorder = Recorder(sink, limit=3)
+        harness.realm = Realm(MATCHERS["swept"](), Limits(), harness.recorder)
+        live(harness, Model(), history)
+        harness.recorder.close()
         sink.finish({})
         assert validate(sink.path).problems == ()
 
@@ -95,73 +97,75 @@ def test_the_trace_is_sound_wherever_its_files_are_cut(history: list[Step]) -> N
 HERE = Area(x=0.0, y=0.0, r=5.0)
 
 
-def say(company: Company, *said: tuple[int, messages.PublishRequest]) -> list[tuple[int, int, int]]:
+def say(
+    harness: RealmHarness, *said: tuple[int, messages.PublishRequest]
+) -> list[tuple[int, int, int]]:
     for client, request in said:
-        company.ask(client, request)
-    return heard_by(company, company.realm.flush(company.now))
+        harness.ask(client, request)
+    return heard_by(harness, harness.realm.flush(harness.now))
 
 
-def test_what_waits_is_heard_by_those_who_come_before_the_flush() -> None:
-    company = Company()
-    company.ask(1, messages.PublishRequest(0.0, 0.0))
-    company.ask(0, messages.SubscribeRequest(0, HERE))
-    assert say(company) == [(0, 0, 0)]
+def test_what_waits_is_delivered_to_those_who_come_before_the_flush() -> None:
+    harness = RealmHarness()
+    harness.ask(1, messages.PublishRequest(0.0, 0.0))
+    harness.ask(0, messages.SubscribeRequest(0, HERE))
+    assert say(harness) == [(0, 0, 0)]
 
 
 def test_an_interest_takes_effect_after_the_publications_before_it() -> None:
-    company = Company()
-    assert say(company, (1, messages.PublishRequest(0.0, 0.0))) == []
-    company.ask(0, messages.SubscribeRequest(0, HERE))
-    assert company.realm.now == company.now + 1
-    assert expected(company.table("interests"), company.table("publications")) == set()
+    harness = RealmHarness()
+    assert say(harness, (1, messages.PublishRequest(0.0, 0.0))) == []
+    harness.ask(0, messages.SubscribeRequest(0, HERE))
+    assert harness.realm.now == harness.now + 1
+    assert expected(harness.table("interests"), harness.table("publications")) == set()
 
 
 def test_messages_of_one_publisher_keep_their_order_between_those_of_others() -> None:
-    company = Company()
+    harness = RealmHarness()
     for client in (0, 1):
-        company.ask(client, messages.SubscribeRequest(0, HERE, echo=True))
-        company.ask(client, messages.SubscribeRequest(1, HERE))
+        harness.ask(client, messages.SubscribeRequest(0, HERE, echo=True))
+        harness.ask(client, messages.SubscribeRequest(1, HERE))
     said = [(i % 3, messages.PublishRequest(float(i % 5), 0.0)) for i in range(30)]
-    heard = say(company, *said)
+    heard = say(harness, *said)
     for client in (0, 1):
         mine = [i for c, i, number in heard if (c, number) == (client, 0)]
         assert mine == list(range(30))
         others = [i for c, i, number in heard if (c, number) == (client, 1)]
         assert others == [i for i in range(30) if i % 3 != client]
-    company.now += 1
-    first = company.realm.flush(company.now)
-    assert len(first) == 0 and company.realm.waiting == 0
+    harness.now += 1
+    first = harness.realm.flush(harness.now)
+    assert len(first) == 0 and harness.realm.waiting == 0
 
 
 def test_places_are_used_again_and_numbers_of_the_trace_never() -> None:
-    company = Company()
+    harness = RealmHarness()
     entities, numbers, places = set(), set(), set()
     for client in range(200):
-        state = company.client_state(client)
-        company.ask(client, messages.SubscribeRequest(9, HERE))
-        company.ask(client, messages.SubscribeRequest(9, HERE, echo=True))
+        state = harness.client_state(client)
+        harness.ask(client, messages.SubscribeRequest(9, HERE))
+        harness.ask(client, messages.SubscribeRequest(9, HERE, echo=True))
         active = state.subscriptions[9]
-        assert company.realm.subscriptions[active.slot] == active.subscription.id
-        assert company.realm.entities[state.slot] == state.entity
+        assert harness.realm.subscriptions[active.slot] == active.subscription.id
+        assert harness.realm.entities[state.slot] == state.entity
         entities.add(state.entity)
         numbers.add(active.subscription.id)
         places.add((state.slot, active.slot))
         if client % 2:
-            company.ask(client, messages.LeaveRequest())
+            harness.ask(client, messages.LeaveRequest())
     assert len(entities) == len(numbers) == 200
     assert len(places) <= 101
-    assert len(say(company, (0, messages.PublishRequest(1.0, 1.0)))) == 100
+    assert len(say(harness, (0, messages.PublishRequest(1.0, 1.0)))) == 100
 
 
-def test_many_clients_hear_as_few_do() -> None:
-    company = Company()
+def test_many_clients_receive_as_few_do() -> None:
+    harness = RealmHarness()
     for client in range(150):
         for number in (1, 2):
-            company.ask(
+            harness.ask(
                 client, messages.SubscribeRequest(number, Area(x=float(client), y=0.0, r=1.0))
             )
     heard = say(
-        company, (0, messages.PublishRequest(70.0, 0.0)), (1, messages.PublishRequest(149.0, 0.0))
+        harness, (0, messages.PublishRequest(70.0, 0.0)), (1, messages.PublishRequest(149.0, 0.0))
     )
     assert heard == [
         (client, publication, number)
@@ -171,43 +175,43 @@ def test_many_clients_hear_as_few_do() -> None:
 
 
 def test_each_leg_of_a_walk_is_a_row_from_the_moment_it_begins() -> None:
-    company = Company()
+    harness = RealmHarness()
     walk = Area(x=0.0, y=0.0, r=1.0, to=[[10.0, 0.0], [10.0, 10.0], [0.0, 10.0]], speed=10.0)
-    company.ask(0, messages.SubscribeRequest(0, walk))
-    start = company.realm.now
-    company.realm.flush(start + 1_500_000)
-    company.realm.tick(start + 5 * SECOND)
+    harness.ask(0, messages.SubscribeRequest(0, walk))
+    start = harness.realm.now
+    harness.realm.flush(start + 1_500_000)
+    harness.realm.tick(start + 5 * SECOND)
     rows = [
-        (row["t"] - start, row["x"], row["y"]) for row in company.table("interests").to_pylist()
+        (row["t"] - start, row["x"], row["y"]) for row in harness.table("interests").to_pylist()
     ]
     assert rows == [(0, 0.0, 0.0), (SECOND, 10.0, 0.0), (2 * SECOND, 10.0, 10.0)]
 
 
 def test_a_walk_that_is_given_up_leaves_nothing_behind() -> None:
-    company = Company()
+    harness = RealmHarness()
     walk = Area(x=0.0, y=0.0, r=1.0, to=[[1e5, 0.0], [0.0, 0.0]], speed=1.0)
-    company.ask(0, messages.SubscribeRequest(0, walk))
+    harness.ask(0, messages.SubscribeRequest(0, walk))
     for _ in range(1000):
-        company.ask(0, messages.MoveRequest(0, walk))
-    assert len(company.realm._path_legs._due) < 100
-    company.ask(0, messages.UnsubscribeRequest(0))
-    company.realm.tick(company.now + 10**6 * SECOND)
-    rows = company.table("interests").to_pylist()
-    assert max(row["t"] for row in rows) < company.now + SECOND
+        harness.ask(0, messages.MoveRequest(0, walk))
+    assert len(harness.realm._path_legs._due) < 100
+    harness.ask(0, messages.UnsubscribeRequest(0))
+    harness.realm.tick(harness.now + 10**6 * SECOND)
+    rows = harness.table("interests").to_pylist()
+    assert max(row["t"] for row in rows) < harness.now + SECOND
 
 
 def test_what_leaves_is_forgotten() -> None:
-    company = Company()
-    realm = company.realm
+    harness = RealmHarness()
+    realm = harness.realm
     for client in range(100):
-        company.ask(client, messages.SubscribeRequest(0, HERE, watch=True, closest=3))
-        company.ask(client, messages.PublishRequest(0.0, 0.0, retain=True))
+        harness.ask(client, messages.SubscribeRequest(0, HERE, watch=True, closest=3))
+        harness.ask(client, messages.PublishRequest(0.0, 0.0, retain=True))
     while realm.waiting:
-        realm.flush(company.now)
-    realm.tick(company.now)
+        realm.flush(harness.now)
+    realm.tick(harness.now)
     for client in range(100):
-        company.ask(client, messages.LeaveRequest())
-    realm.tick(company.now)
+        harness.ask(client, messages.LeaveRequest())
+    realm.tick(harness.now)
     assert [state for state in realm.clients if state] == []
     for numbers in (
         realm._client_slots, realm._subscription_slots, realm._states._slots,
@@ -219,21 +223,21 @@ def test_what_leaves_is_forgotten() -> None:
 
 
 def test_leaving_twice_is_leaving_once() -> None:
-    company = Company()
-    state = company.client_state(0)
-    company.ask(0, messages.LeaveRequest())
-    company.realm.leave(company.now, state)
-    assert company.client_state(1).slot != company.client_state(2).slot
+    harness = RealmHarness()
+    state = harness.client_state(0)
+    harness.ask(0, messages.LeaveRequest())
+    harness.realm.leave(harness.now, state)
+    assert harness.client_state(1).slot != harness.client_state(2).slot
 
 
 def test_two_changes_of_one_subscription_are_never_at_one_moment() -> None:
-    company = Company()
-    assert company.recorder
-    company.ask(0, messages.SubscribeRequest(0, HERE))
+    harness = RealmHarness()
+    assert harness.recorder
+    harness.ask(0, messages.SubscribeRequest(0, HERE))
     for x in (1.0, 2.0):
-        company.recorder.flush()
-        company.ask(0, messages.MoveRequest(0, Area(x=x, y=0.0, r=5.0)))
-    company.recorder.flush()
-    company.ask(0, messages.LeaveRequest())
-    rows = company.table("interests").to_pylist()
-    assert [row["t"] - company.now for row in rows] == [0, 1, 2, 3]
+        harness.recorder.flush()
+        harness.ask(0, messages.MoveRequest(0, Area(x=x, y=0.0, r=5.0)))
+    harness.recorder.flush()
+    harness.ask(0, messages.LeaveRequest())
+    rows = harness.table("interests").to_pylist()
+    assert [row["t"] - harness.now for row in rows] == [0, 1, 2, 3]

@@ -14,7 +14,7 @@ from nearcast.errors import Refused
 from nearcast.service.realm import Limits
 from nearcast.space.motion import SECOND
 from nearcast.trace.schema import TABLES
-from support.realm_histories import FLUSH, HISTORIES, TICK, Company, Step
+from support.realm_histories import FLUSH, HISTORIES, TICK, RealmHarness, Step
 
 HERE = Area(x=0.0, y=0.0, r=5.0)
 LIMITS = Limits(subscriptions=3, channels=2, extent=100, legs=3, formula=60, payload=10, name=8)
@@ -85,40 +85,40 @@ BAD = [
 ]  # fmt: skip
 
 
-def prepared() -> Company:
+def prepared() -> RealmHarness:
     """One client with two subscriptions, one of which can be tuned to have no value."""
-    company = Company(limits=LIMITS)
-    company.ask(0, messages.SubscribeRequest(0, HERE, "a < 1 / wide", variables={"wide": 1.0}))
-    company.ask(0, messages.SubscribeRequest(1, HERE, closest=3))
-    return company
+    harness = RealmHarness(limits=LIMITS)
+    harness.ask(0, messages.SubscribeRequest(0, HERE, "a < 1 / wide", variables={"wide": 1.0}))
+    harness.ask(0, messages.SubscribeRequest(1, HERE, closest=3))
+    return harness
 
 
 @pytest.mark.parametrize(("request_", "why"), BAD)
 def test_each_is_refused_in_a_clear_line(request_: Any, why: str) -> None:
-    company = prepared()
+    harness = prepared()
     with pytest.raises(Refused) as refused:
-        company.ask(0, request_)
+        harness.ask(0, request_)
     assert why in str(refused.value)
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 320
 
 
 def test_a_client_has_so_many_subscriptions_and_may_replace_the_last() -> None:
-    company = prepared()
-    company.ask(0, messages.SubscribeRequest(2, HERE))
+    harness = prepared()
+    harness.ask(0, messages.SubscribeRequest(2, HERE))
     with pytest.raises(Refused, match="a client has at most 3 subscriptions"):
-        company.ask(0, messages.SubscribeRequest(3, HERE))
-    company.ask(0, messages.SubscribeRequest(2, HERE, echo=True))
-    company.ask(0, messages.UnsubscribeRequest(0))
-    company.ask(0, messages.SubscribeRequest(3, HERE))
+        harness.ask(0, messages.SubscribeRequest(3, HERE))
+    harness.ask(0, messages.SubscribeRequest(2, HERE, echo=True))
+    harness.ask(0, messages.UnsubscribeRequest(0))
+    harness.ask(0, messages.SubscribeRequest(3, HERE))
 
 
 def test_a_client_publishes_on_so_many_channels() -> None:
-    company = prepared()
+    harness = prepared()
     for channel in ("", "chat"):
-        company.ask(0, messages.PublishRequest(0.0, 0.0, channel=channel))
+        harness.ask(0, messages.PublishRequest(0.0, 0.0, channel=channel))
     with pytest.raises(Refused, match="a client publishes on at most 2 channels"):
-        company.ask(0, messages.PublishRequest(0.0, 0.0, channel="third"))
-    company.ask(0, messages.PublishRequest(0.0, 0.0, channel="chat"))
+        harness.ask(0, messages.PublishRequest(0.0, 0.0, channel="third"))
+    harness.ask(0, messages.PublishRequest(0.0, 0.0, channel="chat"))
 
 
 def test_a_name_has_so_many_characters() -> None:
@@ -128,36 +128,36 @@ def test_a_name_has_so_many_characters() -> None:
 
 
 def test_limits_are_reached_before_they_are_passed() -> None:
-    company = prepared()
-    company.ask(0, messages.SubscribeRequest(2, Area(x=0.0, y=0.0, r=100.0), channel="12345678"))
-    company.ask(0, messages.PublishRequest(0.0, 0.0, Raw(b"1234567890"), channel="12345678"))
-    company.ask(0, messages.MoveRequest(2, Area(x=0.0, y=0.0, to=[[1.0, 1.0]] * 3, speed=1.0)))
-    company.ask(0, messages.MoveRequest(2, Area(x=0.0, y=0.0, rx=inf, ry=100.0)))
+    harness = prepared()
+    harness.ask(0, messages.SubscribeRequest(2, Area(x=0.0, y=0.0, r=100.0), channel="12345678"))
+    harness.ask(0, messages.PublishRequest(0.0, 0.0, Raw(b"1234567890"), channel="12345678"))
+    harness.ask(0, messages.MoveRequest(2, Area(x=0.0, y=0.0, to=[[1.0, 1.0]] * 3, speed=1.0)))
+    harness.ask(0, messages.MoveRequest(2, Area(x=0.0, y=0.0, rx=inf, ry=100.0)))
 
 
-def outcome(company: Company, history: list[Step], bad: dict[int, Any]) -> list[Any]:
+def outcome(harness: RealmHarness, history: list[Step], bad: dict[int, Any]) -> list[Any]:
     """All that the realm says and records, with refused requests before some of the steps."""
     said: list[Any] = []
     for i, (later, client, step) in enumerate([*history, (SECOND, 0, FLUSH), (SECOND, 0, TICK)]):
-        company.now += later
+        harness.now += later
         if step == TICK:
-            said.append([(state.slot, word) for state, word in company.realm.tick(company.now)])
+            said.append([(state.slot, word) for state, word in harness.realm.tick(harness.now)])
         elif step == FLUSH:
-            heard = company.realm.flush(company.now)
+            heard = harness.realm.flush(harness.now)
             said.append((heard.t, heard.client.tolist(), heard.publication.tolist()))
-            said.append(company.realm.numbers[heard.subscription].tolist())
-            company.realm.record_deliveries(heard.t, heard)
+            said.append(harness.realm.numbers[heard.subscription].tolist())
+            harness.realm.record_deliveries(heard.t, heard)
         else:
-            company.client_state(client)
+            harness.client_state(client)
             if i in bad:
                 with pytest.raises(Refused):
-                    company.ask(client, bad[i])
+                    harness.ask(client, bad[i])
             try:
-                answer = company.ask(client, step)
-                said.append((company.realm.now, answer if isinstance(answer, int) else None))
+                answer = harness.ask(client, step)
+                said.append((harness.realm.now, answer if isinstance(answer, int) else None))
             except Refused as why:
                 said.append(str(why))
-    return [*said, *(company.table(name).to_pylist() for name in TABLES)]
+    return [*said, *(harness.table(name).to_pylist() for name in TABLES)]
 
 
 # What is refused whatever was asked for before.
@@ -173,5 +173,5 @@ ALWAYS_BAD = [
 @settings(max_examples=50, deadline=None)
 def test_what_is_refused_changes_nothing(history: list[Step], bad: dict[int, Any]) -> None:
     limits = Limits(extent=100, legs=4, formula=60, payload=10, name=8)
-    plain = outcome(Company(limits=limits), history, {})
-    assert outcome(Company(limits=limits), history, bad) == plain
+    plain = outcome(RealmHarness(limits=limits), history, {})
+    assert outcome(RealmHarness(limits=limits), history, bad) == plain

@@ -21,8 +21,8 @@ from support.realm_histories import (
     FLUSH,
     NUMBERS,
     TICK,
-    Company,
     Model,
+    RealmHarness,
     Step,
     areas_of_interest,
     histories,
@@ -48,7 +48,7 @@ class Purse:
 
 @dataclass
 class SparingModel(Model):
-    company: Company = field(default_factory=Company)
+    harness: RealmHarness = field(default_factory=RealmHarness)
     purses: dict[Key, Purse] = field(default_factory=dict)
     places: dict[Voice, tuple[float, float, float]] = field(default_factory=dict)
     numbers: dict[Voice, int] = field(default_factory=dict)  # for those equally far away
@@ -60,7 +60,7 @@ class SparingModel(Model):
         if isinstance(request, messages.LeaveRequest):
             self.gone.add(entity)
         if isinstance(request, messages.PublishRequest):
-            feeds = self.company.states[client].feeds
+            feeds = self.harness.states[client].feeds
             self.numbers[entity, request.channel] = feeds[request.channel]
         if isinstance(request, messages.SubscribeRequest):
             purse = Purse(request, t, t, request.budget or inf)
@@ -178,9 +178,9 @@ HISTORIES = histories(
 )
 
 
-def triples(company: Company, heard: FlushDeliveries) -> list[tuple[int, int, int]]:
-    clients = {state.slot: client for client, state in company.states.items()}
-    numbers = company.realm.numbers[heard.subscription].tolist()
+def triples(harness: RealmHarness, heard: FlushDeliveries) -> list[tuple[int, int, int]]:
+    clients = {state.slot: client for client, state in harness.states.items()}
+    numbers = harness.realm.numbers[heard.subscription].tolist()
     pairs = zip(heard.client.tolist(), heard.publication.tolist(), numbers, strict=True)
     return [(clients[state], publication, number) for state, publication, number in pairs]
 
@@ -188,103 +188,103 @@ def triples(company: Company, heard: FlushDeliveries) -> list[tuple[int, int, in
 @given(HISTORIES)
 @settings(max_examples=100, deadline=None)
 def test_everybody_gets_what_is_left_of_it_and_is_told_what_is_not(history: list[Step]) -> None:
-    company = Company()
-    model = SparingModel(company=company)
+    harness = RealmHarness()
+    model = SparingModel(harness=harness)
     notes = []
     for later, client, step in [*history, (0, 0, FLUSH), (SECOND, 0, TICK)]:
-        company.now += later
+        harness.now += later
         if step == TICK:
-            clients = {state.slot: client for client, state in company.states.items()}
-            notices = company.realm.tick(company.now)
+            clients = {state.slot: client for client, state in harness.states.items()}
+            notices = harness.realm.tick(harness.now)
             told = [(clients[state.slot], word) for state, word in notices]
             key = lambda notice: (notice[0], notice[1].subscription)  # noqa: E731
-            assert sorted(told, key=key) == sorted(model.tick(company.realm.now), key=key)
+            assert sorted(told, key=key) == sorted(model.tick(harness.realm.now), key=key)
         elif step == FLUSH:
-            heard = company.realm.flush(company.now)
-            assert sorted(triples(company, heard)) == model.flush(heard.t)
-            notes += [(company.states[c].entity, heard.publications[i].id) for c, i in model.notes]
+            heard = harness.realm.flush(harness.now)
+            assert sorted(triples(harness, heard)) == model.flush(heard.t)
+            notes += [(harness.states[c].entity, heard.publications[i].id) for c, i in model.notes]
             model.notes.clear()
         else:
-            entity = company.client_state(client).entity
+            entity = harness.client_state(client).entity
             try:
-                company.ask(client, step)
+                harness.ask(client, step)
             except Refused:
                 continue
-            model.obey(company.realm.now, client, entity, step)
-    rows = [row for row in company.table("notes").to_pylist() if row["fact"] == "withheld"]
+            model.obey(harness.realm.now, client, entity, step)
+    rows = [row for row in harness.table("notes").to_pylist() if row["fact"] == "withheld"]
     assert sorted((row["node"], row["about"]) for row in rows) == sorted(notes)
 
 
 HERE = Area(x=0.0, y=0.0, r=50.0)
 
 
-def say(company: Company, *where: tuple[int, float]) -> list[float]:
+def say(harness: RealmHarness, *where: tuple[int, float]) -> list[float]:
     """These clients publish at these places, at once; which of them does client 0 hear?"""
     for client, x in where:
-        company.ask(client, messages.PublishRequest(x, 0.0, Raw(b"1" * 36)))
-    heard = company.realm.flush(company.now)
-    company.now += 100_000
+        harness.ask(client, messages.PublishRequest(x, 0.0, Raw(b"1" * 36)))
+    heard = harness.realm.flush(harness.now)
+    harness.now += 100_000
     return [heard.publications[i].request.x for i in heard.publication.tolist()]
 
 
 def test_a_rate_holds_beyond_its_distance() -> None:
-    company = Company()
-    company.ask(0, messages.SubscribeRequest(0, HERE, rates=[(10.0, 5.0), (20.0, 0.0)]))
-    heard = [say(company, (1, 10.0), (2, 11.0), (3, 21.0)) for _ in range(4)]
+    harness = RealmHarness()
+    harness.ask(0, messages.SubscribeRequest(0, HERE, rates=[(10.0, 5.0), (20.0, 0.0)]))
+    heard = [say(harness, (1, 10.0), (2, 11.0), (3, 21.0)) for _ in range(4)]
     assert heard == [[10.0, 11.0], [10.0], [10.0, 11.0], [10.0]]
 
 
-def test_who_comes_closer_is_heard_at_once() -> None:
-    company = Company()
-    company.ask(0, messages.SubscribeRequest(0, HERE, rates=[(10.0, 0.01)]))
-    assert [say(company, (1, x)) for x in (12.0, 11.0, 10.0)] == [[12.0], [], [10.0]]
+def test_publications_of_who_comes_closer_are_delivered_at_once() -> None:
+    harness = RealmHarness()
+    harness.ask(0, messages.SubscribeRequest(0, HERE, rates=[(10.0, 0.01)]))
+    assert [say(harness, (1, x)) for x in (12.0, 11.0, 10.0)] == [[12.0], [], [10.0]]
 
 
 def test_the_closest_stand_in_the_way_of_others_until_they_go() -> None:
-    company = Company()
-    company.ask(0, messages.SubscribeRequest(0, HERE, closest=2))
-    assert say(company, (1, 1.0), (2, 2.0), (3, 3.0)) == [1.0, 2.0]
-    assert say(company, (3, 3.0)) == []
-    assert say(company, (2, 99.0), (3, 3.0)) == [3.0]
-    assert say(company, (2, 2.0), (3, 3.0)) == [2.0]
-    company.ask(1, messages.LeaveRequest())
-    assert say(company, (3, 3.0)) == [3.0]
-    company.ask(0, messages.MoveRequest(0, Area(x=4.0, y=0.0, r=50.0)))
-    assert say(company, (4, 5.0), (2, 2.0)) == [5.0]
+    harness = RealmHarness()
+    harness.ask(0, messages.SubscribeRequest(0, HERE, closest=2))
+    assert say(harness, (1, 1.0), (2, 2.0), (3, 3.0)) == [1.0, 2.0]
+    assert say(harness, (3, 3.0)) == []
+    assert say(harness, (2, 99.0), (3, 3.0)) == [3.0]
+    assert say(harness, (2, 2.0), (3, 3.0)) == [2.0]
+    harness.ask(1, messages.LeaveRequest())
+    assert say(harness, (3, 3.0)) == [3.0]
+    harness.ask(0, messages.MoveRequest(0, Area(x=4.0, y=0.0, r=50.0)))
+    assert say(harness, (4, 5.0), (2, 2.0)) == [5.0]
 
 
 def test_a_budget_is_spent_on_the_nearest_and_fills_up_again() -> None:
-    company = Company()
-    company.ask(0, messages.SubscribeRequest(0, HERE, budget=200.0))
-    assert say(company, (1, 3.0), (2, 1.0), (3, 2.0)) == [1.0, 2.0]
-    assert say(company, (1, 3.0)) == [3.0]  # a tenth of a second later there are 20 bytes
-    assert say(company, (1, 3.0)) == []
-    company.now += 2 * SECOND
-    assert say(company, (1, 3.0), (2, 1.0), (3, 2.0)) == [1.0, 2.0]
+    harness = RealmHarness()
+    harness.ask(0, messages.SubscribeRequest(0, HERE, budget=200.0))
+    assert say(harness, (1, 3.0), (2, 1.0), (3, 2.0)) == [1.0, 2.0]
+    assert say(harness, (1, 3.0)) == [3.0]  # a tenth of a second later there are 20 bytes
+    assert say(harness, (1, 3.0)) == []
+    harness.now += 2 * SECOND
+    assert say(harness, (1, 3.0), (2, 1.0), (3, 2.0)) == [1.0, 2.0]
 
 
 def test_a_centre_walks_with_its_area() -> None:
-    company = Company()
+    harness = RealmHarness()
     walk = Area(x=0.0, y=0.0, r=50.0, to=[[10.0, 0.0], [0.0, 0.0]], speed=10.0)
-    company.ask(0, messages.SubscribeRequest(0, walk, rates=[(1.0, 0.0)]))
-    company.now = company.realm.now
-    heard = [i for i in range(25) if say(company, (1, 9.5))]
+    harness.ask(0, messages.SubscribeRequest(0, walk, rates=[(1.0, 0.0)]))
+    harness.now = harness.realm.now
+    heard = [i for i in range(25) if say(harness, (1, 9.5))]
     assert heard == [9, 10, 11]
 
 
-def test_others_hear_everything() -> None:
-    company = Company()
-    company.ask(0, messages.SubscribeRequest(0, HERE, rates=[(0.0, 0.0)]))
-    company.ask(5, messages.SubscribeRequest(0, HERE))
-    assert say(company, (1, 1.0), (2, 2.0)) == [1.0, 2.0]
-    ((state, word),) = company.realm.tick(company.now + SECOND)
-    assert (state, word) == (company.states[0], messages.WithheldNotice(0, rate=2))
+def test_other_subscribers_receive_everything() -> None:
+    harness = RealmHarness()
+    harness.ask(0, messages.SubscribeRequest(0, HERE, rates=[(0.0, 0.0)]))
+    harness.ask(5, messages.SubscribeRequest(0, HERE))
+    assert say(harness, (1, 1.0), (2, 2.0)) == [1.0, 2.0]
+    ((state, word),) = harness.realm.tick(harness.now + SECOND)
+    assert (state, word) == (harness.states[0], messages.WithheldNotice(0, rate=2))
 
 
 def test_what_the_budget_withholds_does_not_count_for_the_rate() -> None:
-    company = Company()
-    company.ask(0, messages.SubscribeRequest(0, HERE, rates=[(5.0, 0.5)], budget=100.0))
-    assert say(company, (1, 1.0), (2, 9.0)) == [1.0]
-    assert say(company, (2, 9.0)) == [9.0]
-    company.now += SECOND
-    assert say(company, (2, 9.0)) == []
+    harness = RealmHarness()
+    harness.ask(0, messages.SubscribeRequest(0, HERE, rates=[(5.0, 0.5)], budget=100.0))
+    assert say(harness, (1, 1.0), (2, 9.0)) == [1.0]
+    assert say(harness, (2, 9.0)) == [9.0]
+    harness.now += SECOND
+    assert say(harness, (2, 9.0)) == []

@@ -17,7 +17,7 @@ from support.cluster_processes import (
     walkers,
 )
 from support.simulated_cluster import check as check_played
-from support.simulated_cluster_clients import check_storm
+from support.simulated_cluster_clients import check_under_faults
 
 pytestmark = pytest.mark.soak
 
@@ -60,10 +60,12 @@ def test_nodes_that_stand_still_for_a_moment(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(100, 400))
-def test_whatever_the_delays_everybody_hears_everything_once_and_in_order(seed: int) -> None:
+def test_whatever_the_delays_every_client_receives_everything_once_and_in_order(seed: int) -> None:
     check_played(seed)
 
 
 @pytest.mark.parametrize("seed", range(1000, 1400))
-def test_whatever_stands_still_everybody_has_one_home_and_hears_what_it_should(seed: int) -> None:
-    check_storm(seed)
+def test_whatever_stands_still_every_client_has_one_home_and_receives_what_it_should(
+    seed: int,
+) -> None:
+    check_under_faults(seed)

@@ -13,11 +13,11 @@ from nearcast.client_protocol.geometry_json import Area
 from nearcast.server.overview import gauges
 from nearcast.server.server import Server
 from nearcast.server.session import Session
-from support.live_clients import visit
-from support.raw_websocket import BINARY, TEXT, Stranger, dial, masked
+from support.live_clients import join_client
+from support.raw_websocket import BINARY, TEXT, RawClient, connect_raw, masked
 
 AREA = Area(x=1.0, y=2.0, r=3.0, vx=1.0)
-HONEST = (
+VALID_REQUESTS = (
     messages.PublishRequest(
         1.0, 2.0, messages.JSON.encode_payload({"a": [1, 2, {"b": None}]}), True, {"level": 3}, "c"
     ),
@@ -32,13 +32,13 @@ HONEST = (
 NUMBERS = (0, -1, 1e308, 2**63, -(2**70), 0.1, None, "x", [], {}, True)
 
 
-def odd_word(random: Random) -> tuple[bytes, int]:
-    """A word's body, spoilt in one of many ways, and the opcode it comes with."""
+def malformed_request(random: Random) -> tuple[bytes, int]:
+    """A request's body, damaged in one of many ways, and the opcode it comes with."""
     form = random.choice((messages.JSON, messages.MSGPACK))
-    word = random.choice(HONEST)
-    if form.binary and isinstance(word, messages.PublishRequest):
-        word = messages.PublishRequest(1.0, 2.0, messages.MSGPACK.encode_payload({"a": 1}), True)
-    body = bytearray(form.encode(word))
+    request = random.choice(VALID_REQUESTS)
+    if form.binary and isinstance(request, messages.PublishRequest):
+        request = messages.PublishRequest(1.0, 2.0, messages.MSGPACK.encode_payload({"a": 1}), True)
+    body = bytearray(form.encode(request))
     way = random.randrange(7)
     if way == 0:
         body = bytearray(random.randbytes(random.randrange(200)))
@@ -62,7 +62,7 @@ def odd_word(random: Random) -> tuple[bytes, int]:
     return bytes(body), opcode
 
 
-def odd_bytes(random: Random) -> bytes:
+def malformed_frame(random: Random) -> bytes:
     """What is not even a frame, or a frame that breaks RFC 6455."""
     body = random.randbytes(random.randrange(120))
     way = random.randrange(9)
@@ -85,24 +85,24 @@ def odd_bytes(random: Random) -> bytes:
     return masked(body)[: random.randrange(1, len(body) + 3)]
 
 
-async def misbehave(node: Server, random: Random, frames: int) -> None:
+async def send_malformed_frames(node: Server, random: Random, frames: int) -> None:
     """Send so many bad frames over as many connections as it takes."""
     while frames > 0:
-        client = await dial(node)
+        client = await connect_raw(node)
         if random.random() < 0.8:
-            client.say(messages.JoinRequest("odd"))
+            client.send_request(messages.JoinRequest("odd"))
         for _ in range(min(frames, random.randrange(1, 400))):
             frames -= 1
-            body, opcode = odd_word(random)
+            body, opcode = malformed_request(random)
             client.writer.write(masked(body, opcode))
         if random.random() < 0.5:
-            client.writer.write(odd_bytes(random))
+            client.writer.write(malformed_frame(random))
             frames -= 1
         await _read_a_little(client)
         client.vanish()
 
 
-async def _read_a_little(client: Stranger) -> None:
+async def _read_a_little(client: RawClient) -> None:
     try:
         await asyncio.wait_for(client.writer.drain(), 5)
         while await asyncio.wait_for(client.reader.read(65_536), 0.02):
@@ -111,59 +111,62 @@ async def _read_a_little(client: Stranger) -> None:
         pass
 
 
-async def come_and_go(node: Server, random: Random, end: float, stay: float = 0.1) -> int:
+async def connect_and_vanish(node: Server, random: Random, end: float, stay: float = 0.1) -> int:
     """Connect, do something, vanish; over and over."""
     times = 0
     while asyncio.get_running_loop().time() < end:
-        client = await dial(node)
+        client = await connect_raw(node)
         times += 1
         for _ in range(random.randrange(8)):
-            client.say(random.choice((messages.JoinRequest("g"), *HONEST)))
+            client.send_request(random.choice((messages.JoinRequest("g"), *VALID_REQUESTS)))
         await asyncio.sleep(random.uniform(0, stay))
         if random.random() < 0.3:
-            client.say(messages.LeaveRequest())
+            client.send_request(messages.LeaveRequest())
             await asyncio.sleep(0)
         client.vanish()
     return times
 
 
-class Honest:
-    """Two who talk all the while and must not notice anything."""
+class WellBehavedClients:
+    """A publisher and a subscriber that must not be disturbed meanwhile."""
 
-    async def __aenter__(self) -> "Honest":
-        self.said = 0
-        self._task = asyncio.create_task(self._talk())
+    async def __aenter__(self) -> "WellBehavedClients":
+        self.published = 0
+        self._task = asyncio.create_task(self._publish())
         return self
 
     def __init__(self, node: Server) -> None:
         self._node, self._over = node, False
 
-    async def _talk(self) -> None:
-        self.ann = await visit(self._node, "ann", messages.MSGPACK)
-        bob = await visit(self._node, "bob")
+    async def _publish(self) -> None:
+        self.ann = await join_client(self._node, "ann", messages.MSGPACK)
+        bob = await join_client(self._node, "bob")
         await self.ann.ask(messages.SubscribeRequest, 1, Area(x=-500.0, y=-500.0, r=5.0))
         while not self._over:
             await bob.ask(
-                messages.PublishRequest, -500.0, -500.0, messages.JSON.encode_payload(self.said)
+                messages.PublishRequest,
+                -500.0,
+                -500.0,
+                messages.JSON.encode_payload(self.published),
             )
-            self.said += 1
+            self.published += 1
             await asyncio.sleep(0.005)
         for one in (self.ann, bob):
-            one.say(messages.LeaveRequest())
+            one.send_request(messages.LeaveRequest())
             await asyncio.wait_for(one.gone.wait(), 20)
 
     async def __aexit__(self, *_: object) -> None:
         self._over = True
         await asyncio.wait_for(self._task, 30)
-        heard = [
+        received = [
             messages.MSGPACK.decode_payload(m.payload) for m in self.ann.of(messages.MessageNotice)
         ]
-        assert heard == list(range(self.said))
-        assert self.said > 10
+        assert received == list(range(self.published))
+        assert self.published > 10
 
 
 async def nothing_left(node: Server) -> None:
-    """All connections gone: so are their seats, subscriptions and timers."""
+    """All connections gone: so are their client states, subscriptions and timers."""
     async with asyncio.timeout(20):
         while node.gateway.sessions or node._fronts:
             await asyncio.sleep(0.05)

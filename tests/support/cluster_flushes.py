@@ -20,7 +20,9 @@ from nearcast.space.shapes import disc
 ME, THERE, ELSEWHERE = 1, 2, 3  # nodes
 
 
-def said(*made: tuple[Time, float, float]) -> tuple[list[AcceptedPublication], Batch]:
+def accepted_publications(
+    *made: tuple[Time, float, float],
+) -> tuple[list[AcceptedPublication], Batch]:
     """Publications of points, each with its moment."""
     client = ClientState(0, 9, "", messages.JSON)
     accepted = [
@@ -43,7 +45,7 @@ def said(*made: tuple[Time, float, float]) -> tuple[list[AcceptedPublication], B
 
 
 def passed(t: Time, *made: tuple[Time, float, float]) -> PastFlush:
-    accepted, publications = said(*made)
+    accepted, publications = accepted_publications(*made)
     none = np.zeros(0, np.int64)
     ids = np.array([one.id for one in accepted], np.int64)
     return PastFlush(t, accepted, ids, publications, none, none, none, [9] * len(accepted))
@@ -69,6 +71,6 @@ def put(
 def homes(
     remote_subscriptions: RemoteSubscriptions, *made: tuple[Time, float, float]
 ) -> list[tuple[int, NodeId]]:
-    _, publications = said(*made)
+    _, publications = accepted_publications(*made)
     found, whose = remote_subscriptions.match_homes(publications, np.arange(len(made)))
     return list(zip(found.tolist(), whose.tolist(), strict=True))

@@ -38,10 +38,10 @@ class Signer:
 
     def token(self, claims: dict[str, Any] | None = None, **header: Any) -> str:
         named = {} if self.kid is None else {"kid": self.kid}
-        return jwt.encode(claims or said(), self.key, self.algorithm, headers=named | header)
+        return jwt.encode(claims or claims_of(), self.key, self.algorithm, headers=named | header)
 
 
-def said(nearcast: Any = None, *, now: float = NOW, **claims: Any) -> dict[str, Any]:
+def claims_of(nearcast: Any = None, *, now: float = NOW, **claims: Any) -> dict[str, Any]:
     """Claims of alice, for an hour."""
     role = {"role": "admin"} if nearcast is None else nearcast
     return {"sub": "alice", "exp": now + 3600, "nearcast": role} | claims

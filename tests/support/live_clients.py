@@ -1,4 +1,4 @@
-"""Clients for tests of the live service: real sockets, and nothing forgotten of what they hear."""
+"""Clients for tests of the live service: real sockets, and every notice is kept."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -31,15 +31,15 @@ def run(story: Coroutine[Any, Any, T]) -> T:
 def service(
     trace: Path | None = None, limits: LimitSettings | None = None, **settings: Any
 ) -> Server:
-    """A node on a free port; it records if it is told where."""
+    """A node on a free port. It records a trace if `trace` is given."""
     if trace is not None:
         settings["trace"] = str(trace)
     limits = limits or LimitSettings(requests=100_000)
     return Server(Settings(port=0, record=trace is not None, limits=limits, **settings))
 
 
-class Visitor(WSListener):
-    """Keeps every notice; `hear` waits until one of a kind has come."""
+class LiveClient(WSListener):
+    """Keeps every notice; `await_notice` waits until one of a kind has come."""
 
     def __init__(self, form: messages.Encoding) -> None:
         self.form = form
@@ -60,11 +60,11 @@ class Visitor(WSListener):
             transport.disconnect()
         elif frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY):
             assert (frame.msg_type == WSMsgType.BINARY) == self.form.binary
-            word = self.form.read_notice(frame.get_payload_as_bytes())
-            self.notices.append(word)
-            self._by_kind[self.form.message_class(word)].append(word)
-            if getattr(word, "id", None) is not None:
-                self._answers[word.id] = word
+            notice = self.form.read_notice(frame.get_payload_as_bytes())
+            self.notices.append(notice)
+            self._by_kind[self.form.message_class(notice)].append(notice)
+            if getattr(notice, "id", None) is not None:
+                self._answers[notice.id] = notice
             self._news.set()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:  # noqa: ARG002
@@ -75,13 +75,13 @@ class Visitor(WSListener):
         kind = WSMsgType.BINARY if self.form.binary else WSMsgType.TEXT
         self.transport.send(kind, frame)
 
-    def say(self, word: messages.Request) -> None:
-        self.send(self.form.encode(word))
+    def send_request(self, request: messages.Request) -> None:
+        self.send(self.form.encode(request))
 
     def of(self, kind: type) -> list[Any]:
         return self._by_kind[kind]
 
-    async def hear(self, kind: type, count: int = 1) -> Any:
+    async def await_notice(self, kind: type, count: int = 1) -> Any:
         """The count-th notice of this kind."""
         async with asyncio.timeout(WAIT_S):
             while len(self.of(kind)) < count:
@@ -90,11 +90,11 @@ class Visitor(WSListener):
                 await self._news.wait()
         return self.of(kind)[count - 1]
 
-    async def ask(self, word_kind: type, *fields: Any, **more: Any) -> Any:
-        """Say it with an id, and wait for the answer of that id."""
+    async def ask(self, request_class: type, *fields: Any, **more: Any) -> Any:
+        """Send a request with an id, and wait for the answer of that id."""
         self._ids += 1
         number = self._ids
-        self.say(word_kind(*fields, **more, id=number))
+        self.send_request(request_class(*fields, **more, id=number))
         return await self.answer(number)
 
     async def answer(self, number: int) -> Any:
@@ -106,31 +106,33 @@ class Visitor(WSListener):
                 await self._news.wait()
         return self._answers[number]
 
-    def heard(self) -> list[tuple[int, int]]:
+    def deliveries(self) -> list[tuple[int, int]]:
         """Publication and own number of the subscription, in the order of arrival."""
         return [(m.publication, number) for m in self.of(messages.MessageNotice) for number in m.to]
 
 
-async def visit(
+async def join_client(
     node: Server,
     name: str = "",
     form: messages.Encoding = messages.JSON,
     token: str = "",
     **more: Any,
-) -> Visitor:
-    """Connected and joined."""
-    visitor = await knock(node, form, **more)
-    welcome = await visitor.ask(messages.JoinRequest, name, token)
-    assert visitor.form.message_class(welcome) is messages.WelcomeNotice, welcome
-    visitor.entity = welcome.entity
-    return visitor
+) -> LiveClient:
+    """A client that is connected and has joined."""
+    client = await connect_client(node, form, **more)
+    welcome = await client.ask(messages.JoinRequest, name, token)
+    assert client.form.message_class(welcome) is messages.WelcomeNotice, welcome
+    client.entity = welcome.entity
+    return client
 
 
-async def knock(node: Server, form: messages.Encoding = messages.JSON, **more: Any) -> Visitor:
-    """Connected, not joined."""
-    _, visitor = await ws_connect(lambda: Visitor(form), node.url, **more)
-    assert isinstance(visitor, Visitor)
-    return visitor
+async def connect_client(
+    node: Server, form: messages.Encoding = messages.JSON, **more: Any
+) -> LiveClient:
+    """A client that is connected and has not joined."""
+    _, client = await ws_connect(lambda: LiveClient(form), node.url, **more)
+    assert isinstance(client, LiveClient)
+    return client
 
 
 def stray_area(random: Random) -> Area:
@@ -157,8 +159,8 @@ FILTERS = (None, None, "level > 3", "level > 8 - 2 * t")
 CHANNELS = ("", "", "", "chat")
 
 
-async def wander(visitor: Visitor, random: Random, seconds: float, rate: float) -> None:
-    """Publish all the time, and change one's interests now and then; each number is used once."""
+async def publish_and_move(client: LiveClient, random: Random, seconds: float, rate: float) -> None:
+    """Publish all the time and change subscriptions now and then; each number is used once."""
     loop = asyncio.get_running_loop()
     mine: list[int] = []
     next_number = 0
@@ -168,51 +170,51 @@ async def wander(visitor: Visitor, random: Random, seconds: float, rate: float) 
         choice = random.random()
         area = stray_area(random)
         if (choice < 0.15 and len(mine) < 3) or not mine:
-            word: messages.Request = messages.SubscribeRequest(
+            request: messages.Request = messages.SubscribeRequest(
                 next_number, area, random.choice(FILTERS), random.choice(CHANNELS),
                 random.random() < 0.2,
             )  # fmt: skip
             mine.append(next_number)
             next_number += 1
         elif choice < 0.25:
-            word = messages.MoveRequest(random.choice(mine), area)
+            request = messages.MoveRequest(random.choice(mine), area)
         elif choice < 0.28:
-            word = messages.SubscribeRequest(random.choice(mine), area)
+            request = messages.SubscribeRequest(random.choice(mine), area)
         elif choice < 0.31:
-            word = messages.UnsubscribeRequest(mine.pop())
+            request = messages.UnsubscribeRequest(mine.pop())
         else:
             r = random.choice([None, None, 12.0])
-            word = messages.PublishRequest(
+            request = messages.PublishRequest(
                 random.uniform(0, 300), random.uniform(0, 300),
-                visitor.form.encode_payload({"n": random.randrange(1000)}), random.random() < 0.5,
+                client.form.encode_payload({"n": random.randrange(1000)}), random.random() < 0.5,
                 {"level": random.randrange(12)}, random.choice(CHANNELS), r=r,
             )  # fmt: skip
-        visitor.say(word)
+        client.send_request(request)
 
 
-async def crowd(
-    node: Server, clients: int, seconds: float, rate: float, seed: int
-) -> list[Visitor]:
-    """So many clients of both forms, living side by side; they leave when all has been heard."""
+async def run_clients(
+    node: Server, count: int, seconds: float, rate: float, seed: int
+) -> list[LiveClient]:
+    """Run `count` clients of both encodings side by side, until all is delivered."""
     forms = (messages.JSON, messages.MSGPACK)
-    visitors = [await visit(node, f"v{n}", forms[n % 2]) for n in range(clients)]
+    clients = [await join_client(node, f"v{n}", forms[n % 2]) for n in range(count)]
     await asyncio.gather(
-        *(wander(v, Random(f"{seed} {n}"), seconds, rate) for n, v in enumerate(visitors))
+        *(publish_and_move(v, Random(f"{seed} {n}"), seconds, rate) for n, v in enumerate(clients))
     )
-    for visitor in visitors:  # answered after everything that was said before it
-        await visitor.ask(messages.PublishRequest, 1e9, 1e9)
+    for client in clients:  # answered after everything that was published before it
+        await client.ask(messages.PublishRequest, 1e9, 1e9)
     await asyncio.sleep(0.2)
-    return visitors
+    return clients
 
 
-def judge(trace: Path, visitors: list[Visitor]) -> int:
+def check_deliveries(trace: Path, clients: list[LiveClient]) -> int:
     """Compare with the trace's own truth what was really received; gives how many deliveries."""
     assert validate(trace).problems == ()
     interests, publications = read(trace, "interests"), read(trace, "publications")
     truth = expected_by_windows(interests, publications)
-    told = delivered(read(trace, "deliveries"))
-    assert set(told) == truth
-    assert len(told) == len(truth)
+    recorded = delivered(read(trace, "deliveries"))
+    assert set(recorded) == truth
+    assert len(recorded) == len(truth)
     numbers = defaultdict(list)
     for node, subscription in sorted(
         set(zip(interests["node"].to_pylist(), interests["subscription"].to_pylist(), strict=True))
@@ -223,12 +225,12 @@ def judge(trace: Path, visitors: list[Visitor]) -> int:
     for publication, subscription in truth:
         node, number = owner[subscription]
         by_listener[node].add((publication, number))
-    for visitor in visitors:
-        heard = visitor.heard()
-        assert [pair for pair, times in Counter(heard).items() if times > 1] == []
-        assert set(heard) == by_listener[visitor.entity]
+    for client in clients:
+        received = client.deliveries()
+        assert [pair for pair, times in Counter(received).items() if times > 1] == []
+        assert set(received) == by_listener[client.entity]
         last: dict[int, int] = {}
-        for message in visitor.of(messages.MessageNotice):
+        for message in client.of(messages.MessageNotice):
             assert message.publication > last.get(message.source, 0)
             last[message.source] = message.publication
     return len(truth)
@@ -245,11 +247,11 @@ def expected_by_windows(
     first, last = pc.min_max(publications["t"]).as_py().values()
     for begin in range(first, last + 1, window):
         end = begin + window
-        said = publications.filter(
+        published = publications.filter(
             pc.and_(pc.greater_equal(publications["t"], begin), pc.less(publications["t"], end))
         )
         rows = interests.filter(pc.less(interests["t"], end)).to_pylist()
         standing = {row["subscription"]: row for row in rows if row["t"] <= begin}
         relevant = list(standing.values()) + [row for row in rows if row["t"] > begin]
-        truth |= expected(pa.Table.from_pylist(relevant, interests.schema), said)
+        truth |= expected(pa.Table.from_pylist(relevant, interests.schema), published)
     return truth

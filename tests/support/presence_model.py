@@ -16,8 +16,8 @@ from support.realm_histories import (
     FILTERS,
     NUMBERS,
     VARIABLES,
-    Company,
     Model,
+    RealmHarness,
     areas_of_interest,
     histories,
     publishes,
@@ -148,8 +148,8 @@ HISTORIES = histories(
 )
 
 
-def settled(company: Company, *said: tuple[int, messages.PublishRequest]) -> None:
+def settled(harness: RealmHarness, *said: tuple[int, messages.PublishRequest]) -> None:
     """These have been published."""
     for client, request in said:
-        company.ask(client, request)
-    company.realm.flush(company.now)
+        harness.ask(client, request)
+    harness.realm.flush(harness.now)

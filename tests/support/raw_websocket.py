@@ -45,16 +45,16 @@ def unframed(read: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
     return frames, read
 
 
-class Stranger:
-    """A bare connection after its upgrade."""
+class RawClient:
+    """A client that writes frames by hand, after its upgrade."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self._left = b""
         self._came: list[tuple[int, bytes]] = []
 
-    def say(self, word: messages.Request) -> None:
-        self.writer.write(masked(messages.JSON.encode(word)))
+    def send_request(self, request: messages.Request) -> None:
+        self.writer.write(masked(messages.JSON.encode(request)))
 
     async def frames(self, patience: float = 1.0) -> list[tuple[int, bytes]]:
         """Whatever comes until nothing has come for a while, or the connection ends."""
@@ -95,11 +95,11 @@ class Stranger:
         ]
 
     def vanish(self) -> None:
-        """Without a goodbye."""
+        """Close without a close frame."""
         self.writer.transport.abort()
 
 
-async def dial(node: Server, buffer: int = 0) -> Stranger:
+async def connect_raw(node: Server, buffer: int = 0) -> RawClient:
     """`buffer` bounds what this machine reads ahead for a client that does not read."""
     plain = socket.socket()
     if buffer:
@@ -110,7 +110,7 @@ async def dial(node: Server, buffer: int = 0) -> Stranger:
     writer.write(HANDSHAKE.format(path="/ws", more="").encode())
     head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
     assert b" 101 " in head, head
-    return Stranger(reader, writer)
+    return RawClient(reader, writer)
 
 
 async def http(node: Server, request: str, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:

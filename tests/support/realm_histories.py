@@ -1,4 +1,4 @@
-"""What several clients may ask of a realm, drawn at random, and a naive model of what they hear.
+"""What several clients may ask of a realm, drawn at random, and a naive model of deliveries.
 
 The model keeps every interest as `model.commands` says it is, and asks `wants` about each pair.
 """
@@ -147,8 +147,8 @@ HISTORIES = histories(REQUESTS)
 
 
 @dataclass
-class Company:
-    """A realm and its clients, each of whom is there or not."""
+class RealmHarness:
+    """A realm and its clients, by number. A client joins with its first request."""
 
     recorded: bool = True
     limits: Limits = field(default_factory=Limits)
@@ -193,7 +193,7 @@ class Company:
 
 @dataclass
 class Model:
-    """What each client wants, by its own numbers; and what has been said and not been flushed."""
+    """What each client wants, by its own numbers; and what was published and is not flushed."""
 
     asked: dict[tuple[int, int], commands.Subscribe] = field(default_factory=dict)
     wanted: dict[tuple[int, int], Subscription] = field(default_factory=dict)
@@ -229,8 +229,8 @@ class Model:
             del self.wanted[key], self.asked[key]
 
     def flush(self, t: int) -> list[tuple[int, int, int]]:
-        """Client, publication and the client's number of the subscription: all that are heard."""
-        said = [
+        """Client, publication and the client's number of the subscription: all deliveries."""
+        published = [
             Publication(i, entity, t, _shape(request), request.channel, request.attributes)
             for i, (entity, request) in enumerate(self.waiting)
         ]
@@ -238,12 +238,12 @@ class Model:
         return sorted(
             (client, publication.id, number)
             for (client, number), subscription in self.wanted.items()
-            for publication in said
+            for publication in published
             if wants(subscription, publication, t)
         )
 
 
-def _shape(said: messages.PublishRequest) -> Any:
+def _shape(request: messages.PublishRequest) -> Any:
     return geometry_json.shape_from_fields(
-        said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz
+        request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
     )

@@ -18,10 +18,10 @@ from picows import (
 from nearcast.client_protocol import messages
 
 
-class Scripted(WSListener):
+class ScriptedConnection(WSListener):
     """One connection to a node that welcomes everyone as `entity`, and says done to all else."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: "ScriptedNode") -> None:
         self.node = node
         self.transport: WSTransport
         self.form: messages.Encoding
@@ -45,42 +45,42 @@ class Scripted(WSListener):
             if kind is messages.JoinRequest:
                 self.node.joined(self, word)
             elif word.id is not None and kind not in self.node.slow:
-                self.say(messages.DoneNotice(word.id, 1, publication=7))
+                self.send(messages.DoneNotice(word.id, 1, publication=7))
 
-    def say(self, *notices: messages.Notice) -> None:
+    def send(self, *notices: messages.Notice) -> None:
         for notice in notices:
             kind = WSMsgType.BINARY if self.form.binary else WSMsgType.TEXT
             self.transport.send(kind, self.form.encode(notice))
 
 
-class Node:
+class ScriptedNode:
     def __init__(self, name: str) -> None:
         self.name = name
         self.url = ""
         self.entity: int | None = 7  # as whom it lets in; None: not at all
         self.nodes: list[str] = []
         self.answers = True
-        self.at_once: list[messages.Notice] = []  # what it says right after its welcome
+        self.after_welcome: list[messages.Notice] = []  # what it says right after its welcome
         self.slow: set[type] = set()  # what it does not answer by itself
         self.asked: list[tuple[type, Any]] = []
-        self.connections: list[Scripted] = []
+        self.connections: list[ScriptedConnection] = []
 
-    def meet(self, _: WSUpgradeRequest) -> Scripted:
-        return Scripted(self)
+    def meet(self, _: WSUpgradeRequest) -> ScriptedConnection:
+        return ScriptedConnection(self)
 
-    def joined(self, one: Scripted, word: Any) -> None:
+    def joined(self, one: ScriptedConnection, word: Any) -> None:
         if not self.answers:
             return
         if self.entity is None:
-            one.say(messages.ErrorNotice("this ticket is not known here", word.id))
+            one.send(messages.ErrorNotice("this ticket is not known here", word.id))
         else:
             welcome = messages.WelcomeNotice(
                 self.entity, 1, self.name, id=word.id, nodes=self.nodes
             )
-            one.say(welcome, *self.at_once)
+            one.send(welcome, *self.after_welcome)
 
-    def say(self, *notices: messages.Notice) -> None:
-        self.connections[0].say(*notices)
+    def send(self, *notices: messages.Notice) -> None:
+        self.connections[0].send(*notices)
 
     def end(self) -> None:
         self.connections[0].transport.disconnect()
@@ -90,11 +90,11 @@ class Node:
 
 
 @asynccontextmanager
-async def nodes(*names: str) -> AsyncIterator[list[Node]]:
+async def nodes(*names: str) -> AsyncIterator[list[ScriptedNode]]:
     made, servers = [], []
     try:
         for name in names:
-            node = Node(name)
+            node = ScriptedNode(name)
             server = await ws_create_server(node.meet, "127.0.0.1", 0)
             servers.append(server)
             node.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -110,5 +110,5 @@ async def until(met: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
-def said(publication: int, to: list[int], source: int = 3) -> messages.MessageNotice:
+def message_notice(publication: int, to: list[int], source: int = 3) -> messages.MessageNotice:
     return messages.MessageNotice(to, source, publication, 1, 0.0, 0.0)

@@ -1,7 +1,7 @@
 """Nodes of a cluster in a time that we make: any delay, any halt, and the same again for each seed.
 
 Members, realms and sites are the product's own; only clock, links and clients' connections are
-played. Clients stay on their nodes here, wherever they walk; so a publisher's words take every way
+simulated. Clients stay on their nodes here, wherever they walk; so publications take every route
 that there is.
 """
 
@@ -35,40 +35,40 @@ FLUSH_S = 0.005
 PARAMETERS = Parameters(limit=1000.0, insertion_trigger=0, departure_trigger=1000)
 
 
-class Played:
+class SimulatedNode:
     """A node: its member, and what stands in for its gateway and its links."""
 
     parameters = PARAMETERS
 
-    def __init__(self, town: "Town", number: int) -> None:
-        self.town, self.number, self.name = town, number, number
+    def __init__(self, sim_cluster: "SimulatedCluster", number: int) -> None:
+        self.sim_cluster, self.number, self.name = sim_cluster, number, number
         self.sessions: list[Any] = []
         self.book = SimpleNamespace(record=lambda _: None)
         self.flush_at: Time | None = None
         self.halted: Time = 0  # until when it stands still
         self.realm = ClusterRealm(
-            MATCHERS["swept"](), Limits(), town.recorder, first_number(number)
+            MATCHERS["swept"](), Limits(), sim_cluster.recorder, first_number(number)
         )
         links: Any = self
         self.member = ClusterNode(
             self.serve(), self.realm, links, f"ws://{number}", self.parameters
         )
-        self.member._random = Random(f"{town.seed} {number}")  # instead of the system's
+        self.member._random = Random(f"{sim_cluster.seed} {number}")  # instead of the system's
         self.member.site = self.member._new_site()
         self.clients: list[ClientState] = []
-        self.heard: dict[int, list[tuple[int, Time, int]]] = defaultdict(list)
+        self.received: dict[int, list[tuple[int, Time, int]]] = defaultdict(list)
 
     def serve(self) -> Any:
         """What the member takes for its gateway."""
         return self
 
     def now(self) -> Time:
-        return self.town.now
+        return self.sim_cluster.now
 
     def schedule_flush(self, after: float = 0.0) -> None:
         if self.flush_at is None:
             self.flush_at = self.now() + int(SECOND * max(after, FLUSH_S))
-            self.town.at(self.flush_at, self, self.flush)
+            self.sim_cluster.at(self.flush_at, self, self.flush)
 
     @property
     def idle(self) -> bool:
@@ -76,29 +76,33 @@ class Played:
 
     def send(self, to: int, frame: bytes, lossy: bool) -> None:
         assert not lossy
-        self.town.carry(self.number, to, frame)
+        self.sim_cluster.carry(self.number, to, frame)
 
     def tick(self) -> None:
         self.member._run_tick(self.now())
         self.realm.tick(self.now())
-        self.town.at(self.now() + int(SECOND * TICK_S), self, self.tick)
+        self.sim_cluster.at(self.now() + int(SECOND * TICK_S), self, self.tick)
 
     def flush(self) -> None:
         self.flush_at = None
-        heard = self.realm.flush(self.now())
-        self.member.flushed(heard.own)
-        self.realm.record_deliveries(max(self.now(), heard.t), heard)
-        for client, index in zip(heard.client.tolist(), heard.publication.tolist(), strict=True):
-            said = heard.publications[index]
-            self.heard[client].append((said.client.entity, said.t or heard.t, said.id))
+        flushed = self.realm.flush(self.now())
+        self.member.flushed(flushed.own)
+        self.realm.record_deliveries(max(self.now(), flushed.t), flushed)
+        for client, index in zip(
+            flushed.client.tolist(), flushed.publication.tolist(), strict=True
+        ):
+            one = flushed.publications[index]
+            self.received[client].append((one.client.entity, one.t or flushed.t, one.id))
         if self.realm.waiting:
             self.schedule_flush()
 
 
-class Town:
-    """So many nodes that know each other. `Node`: what they are played by."""
+class SimulatedCluster:
+    """So many nodes that know each other. `node_type`: the class of simulated nodes."""
 
-    def __init__(self, seed: int, nodes: int, node_type: type[Played] = Played) -> None:
+    def __init__(
+        self, seed: int, nodes: int, node_type: type[SimulatedNode] = SimulatedNode
+    ) -> None:
         self.seed, self.random, self.now = seed, Random(seed), 10**12
         self.memory = MemoryTrace()
         self.recorder = Recorder(self.memory, "all")
@@ -168,7 +172,7 @@ class Town:
         return Area(x, y, r=random.uniform(20.0, 60.0))
 
     def live(self, seconds: float, burst: int = 1) -> None:
-        """Everybody walks and speaks, some change what they want, nodes stand still."""
+        """Clients walk and publish, some change their subscriptions, nodes stand still."""
         random, end = self.random, self.now + int(seconds * SECOND)
         places = {
             client.entity: [random.uniform(0, SIDE), random.uniform(0, SIDE)]
@@ -184,43 +188,47 @@ class Town:
             for axis in (0, 1):
                 where[axis] = min(max(where[axis] + random.uniform(-20, 20), 0.0), SIDE)
             radius = 25.0 if random.random() < 0.1 else None
-            said = messages.PublishRequest(*where, r=radius)
+            request = messages.PublishRequest(*where, r=radius)
             for _ in range(random.randrange(burst) + 1):
-                self.at(self.now, node, partial(self._say, node, client, said))
+                self.at(self.now, node, partial(self._publish, node, client, request))
             if random.random() < 0.2:
                 asked = messages.MoveRequest(1, self._area())
                 self.at(self.now, node, partial(self._move, node, client, asked))
         self.run(4.0)
 
-    def _say(self, node: Played, client: ClientState, said: messages.PublishRequest) -> None:
+    def _publish(
+        self, node: SimulatedNode, client: ClientState, request: messages.PublishRequest
+    ) -> None:
         with suppress(Busy):
-            node.realm.publish(client, said, messages.MSGPACK)
+            node.realm.publish(client, request, messages.MSGPACK)
         node.schedule_flush()
 
-    def _move(self, node: Played, client: ClientState, asked: messages.MoveRequest) -> None:
+    def _move(self, node: SimulatedNode, client: ClientState, asked: messages.MoveRequest) -> None:
         node.realm.move(self.now, client, asked)
 
 
 def check(seed: int, busy: bool = False) -> None:
-    """Whatever the delays, everybody hears everything, once and in order.
+    """Whatever the delays, every client receives everything, once and in order.
 
     `busy`: a flush publishes one thing at a time, so that much is left for later ones.
     """
-    town = Town(seed, nodes=3 + seed % 3)
-    for node in town.nodes.values() if busy else ():
+    sim_cluster = SimulatedCluster(seed, nodes=3 + seed % 3)
+    for node in sim_cluster.nodes.values() if busy else ():
         node.realm.accounts.bound = 1
-    town.settle()
-    town.live(1.5 if busy else 6.0, burst=6 if busy else 1)
+    sim_cluster.settle()
+    sim_cluster.live(1.5 if busy else 6.0, burst=6 if busy else 1)
     if busy:
-        assert all(node.realm.accounts.cut_short > 10 for node in town.nodes.values())
-    town.recorder.close()
-    truth = expected(town.memory.table("interests"), town.memory.table("publications"))
-    told = delivered(town.memory.table("deliveries"))
-    assert len(told) == len(set(told)) > 500
-    assert set(told) == truth
-    for node in town.nodes.values():
-        for heard in node.heard.values():
+        assert all(node.realm.accounts.cut_short > 10 for node in sim_cluster.nodes.values())
+    sim_cluster.recorder.close()
+    truth = expected(
+        sim_cluster.memory.table("interests"), sim_cluster.memory.table("publications")
+    )
+    deliveries = delivered(sim_cluster.memory.table("deliveries"))
+    assert len(deliveries) == len(set(deliveries)) > 500
+    assert set(deliveries) == truth
+    for node in sim_cluster.nodes.values():
+        for received in node.received.values():
             last: dict[int, tuple[Time, int]] = {}
-            for source, t, number in dict.fromkeys(heard):
+            for source, t, number in dict.fromkeys(received):
                 assert (t, number) > last.get(source, (0, 0)), "in order"
                 last[source] = t, number

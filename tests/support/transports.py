@@ -1,4 +1,4 @@
-"""Transports for tests: of all three kinds, with ears that remember what they hear."""
+"""Transports for tests: of all three kinds, with recorders of the frames that they receive."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,26 +15,26 @@ ALL = ("loopback", *WITH_LINKS)
 PATIENCE_S = 20.0
 
 
-class Ear:
-    """Everything that one transport has heard, in order."""
+class FrameRecorder:
+    """All frames that one transport has received, in order."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[int, bytes]] = []
+        self.frames: list[tuple[int, bytes]] = []
 
     def __call__(self, sender: int, frames: Sequence[bytes]) -> None:
-        self.heard += [(sender, frame) for frame in frames]
+        self.frames += [(sender, frame) for frame in frames]
 
     def of(self, sender: Transport) -> list[bytes]:
-        return [frame for name, frame in self.heard if name == sender.name]
+        return [frame for name, frame in self.frames if name == sender.name]
 
     async def until(self, count: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while len(self.heard) < count:
+            while len(self.frames) < count:
                 await asyncio.sleep(0.005)
 
-    async def until_it_hears(self, frame: bytes) -> None:
+    async def until_received(self, frame: bytes) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while all(heard != frame for _, heard in self.heard):
+            while all(received != frame for _, received in self.frames):
                 await asyncio.sleep(0.005)
 
 
@@ -59,11 +59,11 @@ class Net:
 
     async def open(
         self, identity: Identity | None = None, port: int = 0, limits: LinkLimits | None = None
-    ) -> tuple[Transport, Ear]:
-        transport, ear = self.make(identity, port, limits), Ear()
-        await transport.open(ear)
+    ) -> tuple[Transport, FrameRecorder]:
+        transport, recorder = self.make(identity, port, limits), FrameRecorder()
+        await transport.open(recorder)
         self.opened.append(transport)
-        return transport, ear
+        return transport, recorder
 
     async def acquaint(self, *transports: Transport) -> None:
         """Everybody knows where everybody listens; there are no links yet."""

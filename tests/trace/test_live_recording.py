@@ -18,7 +18,7 @@ from nearcast.trace.reader import read
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SCENARIO, SUMMARY, TraceFolder
 from nearcast.trace.validate import validate
-from support.live_clients import run, service, visit
+from support.live_clients import join_client, run, service
 
 SECOND = 1_000_000
 
@@ -77,7 +77,7 @@ def test_a_failing_disk_ends_the_recording_and_not_the_service(
     async def story() -> int:
         async with service(trace) as node:
             shutil.rmtree(trace)
-            ann = await visit(node, "ann")
+            ann = await join_client(node, "ann")
             async with asyncio.timeout(10):
                 while not node.gateway.metrics.unrecorded:
                     await ann.ask(messages.PublishRequest, 1.0, 1.0)
@@ -108,10 +108,13 @@ def test_a_live_trace_names_its_run_and_says_what_happened(
 
     async def story() -> tuple[int, dict[str, int]]:
         async with service(trace, name="here") as node:
-            ann, bob = await visit(node, "ann"), await visit(node, "bob", messages.MSGPACK)
+            ann, bob = (
+                await join_client(node, "ann"),
+                await join_client(node, "bob", messages.MSGPACK),
+            )
             await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=5.0))
             for n in range(24):
-                bob.say(
+                bob.send_request(
                     messages.PublishRequest(
                         n / 10, 1.0, messages.MSGPACK.encode_payload("hi"), n % 2 == 0
                     )
@@ -151,7 +154,7 @@ def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
 def test_a_node_that_does_not_record_leaves_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         async with service() as node:
-            ann = await visit(node, "ann")
+            ann = await join_client(node, "ann")
             await ann.ask(messages.PublishRequest, 1.0, 1.0)
 
     run(story())

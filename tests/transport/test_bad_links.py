@@ -54,12 +54,12 @@ class Silent:
             caller.close()
 
 
-async def answers(caller: Any, callee: Any, ear: Any) -> None:
+async def answers(caller: Any, callee: Any, recorder: Any) -> None:
     """An honest caller is heard."""
     assert await caller.meet(callee.host, callee.port, PATIENCE_S) == callee.name
-    heard = len(ear.heard)
+    heard = len(recorder.frames)
     caller.send(callee.name, b"hello", False)
-    await ear.until(heard + 1)
+    await recorder.until(heard + 1)
 
 
 @KINDS
@@ -69,13 +69,13 @@ def test_callers_that_never_complete_a_handshake_are_few_and_keep_nobody_out(kin
 
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
             silent = Silent(ben, kind)
             for _ in range(MANY):
                 await silent.call()
                 assert len(ben._handshakes) <= FEW
             await until(lambda: len(ben._handshakes) == FEW)
-            await answers(ann, ben, ear)
+            await answers(ann, ben, recorder)
             if kind == "tls":
                 loop = asyncio.get_running_loop()
                 for cut in silent.sockets[: MANY - FEW]:  # the oldest
@@ -92,13 +92,13 @@ def test_callers_that_never_complete_a_handshake_are_cut_in_time(kind, monkeypat
 
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
             silent = Silent(ben, kind)
             for _ in range(FEW):
                 await silent.call()
             await until(lambda: not ben._handshakes)
             monkeypatch.setattr(bounds, "HANDSHAKE_S", PATIENCE_S)
-            await answers(ann, ben, ear)
+            await answers(ann, ben, recorder)
             silent.close()
 
     run(main())
@@ -111,12 +111,12 @@ def test_callers_that_do_not_greet_are_few_and_keep_nobody_out(kind, monkeypatch
 
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
             for _ in range(MANY):
                 await ann.dial(ben.host, ben.port)
                 assert len(ben._links) <= FEW
             await until(lambda: len(ben._links) == FEW)
-            await answers(ann, ben, ear)
+            await answers(ann, ben, recorder)
 
     run(main())
 
@@ -138,14 +138,14 @@ WRONG_CARDS = [
 def test_frames_of_cards_that_make_no_sense_end_their_link_and_nothing_else(kind, wrong):
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
-            await answers(ann, ben, ear)
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
+            await answers(ann, ben, recorder)
             link = ann._peers[ben.name].link
             link.connection.write(b"".join(make_frame(RECORDS, WRONG_CARDS[wrong])))
             await until(lambda: all(other.peer != ann.name for other in ben._links))
             assert ben.book.record(OWNER.name) in (None, CARD)
             await until(lambda: ann._peers[ben.name].link is None)
-            await answers(ann, ben, ear)
+            await answers(ann, ben, recorder)
 
     run(main())
 
@@ -155,15 +155,15 @@ def test_frames_of_cards_that_make_no_sense_end_their_link_and_nothing_else(kind
 def test_greetings_that_make_no_sense_end_their_link_and_nothing_else(kind, greeting):
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
             link = await ann.dial(ben.host, ben.port)
             await until(lambda: ben._links)
             link.connection.write(
                 b"".join(make_frame(HELLO, greeting) + make_frame(MESSAGE, b"hello"))
             )
             await until(lambda: not ben._links)
-            assert not ear.heard
-            await answers(ann, ben, ear)
+            assert not recorder.frames
+            await answers(ann, ben, recorder)
 
     run(main())
 
@@ -189,10 +189,10 @@ def test_peers_without_a_link_are_forgotten_when_there_are_too_many(monkeypatch)
 
     async def main() -> None:
         async with Net("tls") as net:
-            ben, ear = await net.open()
+            ben, recorder = await net.open()
             for _ in range(MANY):
                 ann, _ = await net.open()
-                await answers(ann, ben, ear)
+                await answers(ann, ben, recorder)
                 await ann.close()
                 await until(lambda: not ben._links)
             assert len(ben._peers) <= FEW
@@ -212,13 +212,13 @@ def test_a_packet_that_the_library_trips_over_ends_its_link_and_not_the_socket(m
 
     async def main() -> None:
         async with Net("quic") as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
             monkeypatch.setattr(QuicConnection, "receive_datagram", trips)
             silent = Silent(ben, "quic")
             while tripped < 3:
                 await silent.call()
             await until(lambda: not ben._handshakes)
-            await answers(ann, ben, ear)
+            await answers(ann, ben, recorder)
             silent.close()
 
     run(main())

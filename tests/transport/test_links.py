@@ -24,7 +24,7 @@ from nearcast.transport.links import (
 )
 from nearcast.transport.quic import QuicTransport
 from nearcast.transport.tls import TlsTransport
-from support.transports import WITH_LINKS, Ear, Net
+from support.transports import WITH_LINKS, FrameRecorder, Net
 
 KINDS = pytest.mark.parametrize("kind", WITH_LINKS)
 
@@ -33,11 +33,11 @@ KINDS = pytest.mark.parametrize("kind", WITH_LINKS)
 def test_who_meets_somebody_at_an_address_learns_its_name(kind):
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open(new_identity(serves=True))
+            (ann, _), (ben, recorder) = await net.open(), await net.open(new_identity(serves=True))
             assert await ann.meet("127.0.0.1", ben.port) == ben.name
             ann.send(ben.name, b"hello", False)
-            await ear.until(1)
-            assert ear.heard == [(ann.name, b"hello")]
+            await recorder.until(1)
+            assert recorder.frames == [(ann.name, b"hello")]
 
     run(main())
 
@@ -85,7 +85,7 @@ def test_whoever_hears_a_name_can_write_to_it_at_once(kind):
             assert last.book.record(first.name) is None
             first.send(chain[3][0].name, str(first.name).encode(), False)
             await at_first.until(1)
-            assert at_first.heard == [(last.name, b"you are in")]
+            assert at_first.frames == [(last.name, b"you are in")]
 
     run(main())
 
@@ -96,10 +96,10 @@ def test_a_card_also_goes_before_lossy_frames(kind):
 
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
             await ann.meet(ben.host, ben.port)
             ann.send(ben.name, b"hello", False)
-            await ear.until(1)
+            await recorder.until(1)
             card = sign_record(new_identity(), "127.0.0.1", 4000, 7)
             assert ann.add_record(card)
             async with asyncio.timeout(20):
@@ -122,7 +122,7 @@ def test_somebody_else_at_a_known_address_hears_nothing(kind):
             for _ in range(5):
                 ann.send(ben.name, b"a secret for ben", False)
                 await asyncio.sleep(0.1)
-            assert not at_eve.heard
+            assert not at_eve.frames
             assert not [link for link in eve._links if link.peer == ann.name]
 
     run(main())
@@ -139,20 +139,24 @@ class Impostor(LinkTransport):
 
 
 @pytest.mark.parametrize("kind", [TlsTransport, QuicTransport])
-def test_nobody_can_speak_in_the_name_of_another(kind):
+def test_nobody_can_send_in_the_name_of_another(kind):
     class Eve(Impostor, kind):
         pass
 
     async def main() -> None:
         ann, ben, eve = kind(new_identity()), kind(new_identity()), Eve(new_identity())
-        ear = Ear()
-        for transport, on_receive in ((ann, ear), (ben, Ear()), (eve, Ear())):
+        recorder = FrameRecorder()
+        for transport, on_receive in (
+            (ann, recorder),
+            (ben, FrameRecorder()),
+            (eve, FrameRecorder()),
+        ):
             await transport.open(on_receive)
         eve.victim = ben
         assert ann.add_record(ben.record) and eve.add_record(ann.record)
         eve.send(ann.name, b"I am ben", False)
         await asyncio.sleep(0.3)
-        assert not ear.heard
+        assert not recorder.frames
         for transport in (ann, ben, eve):
             await transport.close()
 
@@ -232,7 +236,7 @@ def test_frames_come_out_of_any_parts_as_they_went_in():
 def test_rubbish_at_the_door_disturbs_nobody(kind):
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
             rng = random.Random(3)
             for _ in range(20):
                 rubbish = rng.randbytes(1400)
@@ -243,8 +247,8 @@ def test_rubbish_at_the_door_disturbs_nobody(kind):
                     await shout(ben, rubbish)
             await net.acquaint(ann, ben)
             ann.send(ben.name, b"hello", False)
-            await ear.until(1)
-            assert ear.heard == [(ann.name, b"hello")]
+            await recorder.until(1)
+            assert recorder.frames == [(ann.name, b"hello")]
 
     async def shout(at: LinkTransport, rubbish: bytes) -> None:
         """Some without a handshake, some behind a sound one."""
@@ -306,7 +310,7 @@ def test_of_what_a_slow_peer_does_not_take_the_lossy_goes_first_and_then_the_lin
     async def main() -> None:
         async with Net("tls") as net:
             limits = LinkLimits(lossy=10_000, all=50_000)
-            (ann, _), (ben, ear) = await net.open(limits=limits), await net.open()
+            (ann, _), (ben, recorder) = await net.open(limits=limits), await net.open()
             await net.acquaint(ann, ben)
             slow = new_identity().name
             connection = Stuck()
@@ -333,7 +337,7 @@ def test_of_what_a_slow_peer_does_not_take_the_lossy_goes_first_and_then_the_lin
             assert connection.is_cut
             assert connection.written <= 51_000
             ann.send(ben.name, b"nobody waits for the slow", False)
-            await ear.until(1)
+            await recorder.until(1)
 
     run(main())
 
@@ -342,16 +346,16 @@ def test_of_what_a_slow_peer_does_not_take_the_lossy_goes_first_and_then_the_lin
 def test_what_has_not_left_yet_is_known(kind):
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
             await net.acquaint(ann, ben)
             ann.send(ben.name, b"hello", False)
-            await ear.until(1)
+            await recorder.until(1)
             link = ann._peers[ben.name].link
             for _ in range(6):
                 ann.send(ben.name, bytes(1 << 20), False)
             ann._flush()
             assert link.connection.unsent() > 1 << 20
-            await ear.until(7)
+            await recorder.until(7)
             assert link.connection.unsent() == 0
 
     run(main())
@@ -390,10 +394,10 @@ def test_who_is_called_before_its_own_call_is_answered_gives_up_its_call(kind, m
 def test_all_frames_of_one_turn_leave_in_one_write(kind, monkeypatch):
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
             await net.acquaint(ann, ben)
             ann.send(ben.name, b"hello", False)
-            await ear.until(1)
+            await recorder.until(1)
             connection, writes = ann._peers[ben.name].link.connection, []
             write = connection.write
             monkeypatch.setattr(
@@ -401,13 +405,13 @@ def test_all_frames_of_one_turn_leave_in_one_write(kind, monkeypatch):
             )
             for number in range(100):
                 ann.send(ben.name, bytes([number]), False)
-            await ear.until(101)
+            await recorder.until(101)
             assert len(writes) == 1
 
     run(main())
 
 
-def deafen(link: Link) -> None:
+def stop_reading(link: Link) -> None:
     """Its owner reads nothing more."""
     if hasattr(link.connection, "datagram_received"):
         link.connection.datagram_received = lambda *_: None
@@ -423,16 +427,16 @@ def test_a_peer_that_died_without_a_word_is_found_in_its_next_life(kind, caller)
             (ann, at_ann), who = await net.open(), new_identity()
             ben, at_ben = await net.open(who)
             await net.acquaint(ann, ben)
-            one, other, ear = (ann, ben, at_ben) if caller == "ann" else (ben, ann, at_ann)
+            one, other, recorder = (ann, ben, at_ben) if caller == "ann" else (ben, ann, at_ann)
             one.send(other.name, b"hello", False)
-            await ear.until(1)
+            await recorder.until(1)
             for link in ben._links:
-                deafen(link)
-            again, ear = await net.open(who)
+                stop_reading(link)
+            again, recorder = await net.open(who)
             await again.meet(ann.host, ann.port)
             ann.send(ben.name, b"there you are", False)
-            await ear.until(1)
-            assert ear.heard == [(ann.name, b"there you are")]
+            await recorder.until(1)
+            assert recorder.frames == [(ann.name, b"there you are")]
 
     run(main())
 
@@ -448,16 +452,16 @@ def test_a_peer_that_stops_reading_is_cut_and_holds_up_nobody_else(kind):
             await at_ben.until(1)
             link = ann._peers[ben.name].link
             for end in ben._links:
-                deafen(end)
+                stop_reading(end)
             async with asyncio.timeout(20):
                 while link in ann._links:
                     ann.send(ben.name, bytes(1 << 20), False)
                     ann.send(dan.name, b"go on", False)
                     assert link.connection.unsent() <= 4 << 20
                     await asyncio.sleep(0.01)
-            before = len(at_dan.heard)
+            before = len(at_dan.frames)
             ann.send(dan.name, b"after all", False)
-            await at_dan.until_it_hears(b"after all")
-            assert len(at_dan.heard) == before + 1 > 1
+            await at_dan.until_received(b"after all")
+            assert len(at_dan.frames) == before + 1 > 1
 
     run(main())

@@ -31,14 +31,14 @@ def test_frames_of_all_sizes_arrive_whole_and_in_order(play):
     frames += [number.to_bytes(4) for number in range(3000)]
 
     async def scene(net: Net) -> None:
-        (ann, _), (ben, ear) = await net.open(), await net.open()
+        (ann, _), (ben, recorder) = await net.open(), await net.open()
         await net.acquaint(ann, ben)
         for number, frame in enumerate(frames):
             ann.send(ben.name, frame, False)
             if number % 100 == 0:
                 await asyncio.sleep(0)
-        await ear.until(len(frames))
-        assert ear.heard == [(ann.name, frame) for frame in frames]
+        await recorder.until(len(frames))
+        assert recorder.frames == [(ann.name, frame) for frame in frames]
 
     play(scene)
 
@@ -61,34 +61,34 @@ def test_two_that_call_each_other_at_once_lose_and_repeat_nothing(play):
 
 def test_each_of_many_senders_is_heard_under_its_own_name(play):
     async def scene(net: Net) -> None:
-        ben, ear = await net.open()
+        ben, recorder = await net.open()
         others = [(await net.open())[0] for _ in range(4)]
         await net.acquaint(ben, *others)
         for turn in range(20):
             for number, other in enumerate(others):
                 other.send(ben.name, bytes([number, turn]), False)
-        await ear.until(80)
+        await recorder.until(80)
         for number, other in enumerate(others):
-            assert ear.of(other) == [bytes([number, turn]) for turn in range(20)]
+            assert recorder.of(other) == [bytes([number, turn]) for turn in range(20)]
 
     play(scene)
 
 
 def test_a_node_may_write_to_itself_but_is_never_spoken_to_while_it_speaks(play):
     async def scene(net: Net) -> None:
-        ann, ear = await net.open()
+        ann, recorder = await net.open()
         ann.send(ann.name, b"remember", False)
-        assert not ear.heard
-        await ear.until(1)
-        assert ear.heard == [(ann.name, b"remember")]
+        assert not recorder.frames
+        await recorder.until(1)
+        assert recorder.frames == [(ann.name, b"remember")]
 
     play(scene)
 
 
-async def say_until_heard(speaker: Transport, ear, to: int, frame: bytes) -> None:
+async def say_until_heard(speaker: Transport, recorder, to: int, frame: bytes) -> None:
     """What is said to nobody is lost: whoever wants to be heard says it again."""
     async with asyncio.timeout(20):
-        while not ear.heard:
+        while not recorder.frames:
             speaker.send(to, frame, False)
             await asyncio.sleep(0.05)
 
@@ -100,11 +100,11 @@ def test_who_is_not_there_is_silence_until_it_comes(play):
         ann.send(late.name, b"anybody?", False)
         ann.send(late.name, b"anybody?", True)
         await asyncio.sleep(0.05)
-        ben, ear = await net.open(late)
+        ben, recorder = await net.open(late)
         await net.acquaint(ann, ben, eve)
-        await say_until_heard(ann, ear, ben.name, b"there you are")
-        assert set(ear.of(ann)) <= {b"there you are", b"anybody?"}
-        assert not at_ann.heard
+        await say_until_heard(ann, recorder, ben.name, b"there you are")
+        assert set(recorder.of(ann)) <= {b"there you are", b"anybody?"}
+        assert not at_ann.frames
 
     play(scene)
 
@@ -112,34 +112,34 @@ def test_who_is_not_there_is_silence_until_it_comes(play):
 def test_a_peer_that_comes_back_elsewhere_is_found_again(play):
     async def scene(net: Net) -> None:
         (ann, at_ann), who = await net.open(), new_identity()
-        ben, ear = await net.open(who)
+        ben, recorder = await net.open(who)
         await net.acquaint(ann, ben)
         ann.send(ben.name, b"first life", False)
         ben.send(ann.name, b"yes", False)
-        await ear.until(1)
+        await recorder.until(1)
         await at_ann.until(1)
         await ben.close()
-        again, ear = await net.open(who)
+        again, recorder = await net.open(who)
         if net.kind != "loopback":
             assert await again.meet(ann.host, ann.port) == ann.name
-        await say_until_heard(ann, ear, again.name, b"second life")
-        assert set(ear.of(ann)) == {b"second life"}
+        await say_until_heard(ann, recorder, again.name, b"second life")
+        assert set(recorder.of(ann)) == {b"second life"}
 
     play(scene)
 
 
 def test_links_that_break_are_made_again_when_there_is_something_to_say(play):
     async def scene(net: Net) -> None:
-        (ann, _), (ben, ear) = await net.open(), await net.open()
+        (ann, _), (ben, recorder) = await net.open(), await net.open()
         await net.acquaint(ann, ben)
         ann.send(ben.name, b"one", False)
-        await ear.until(1)
+        await recorder.until(1)
         if net.kind != "loopback":
             for link in [*ann._links, *ben._links]:
                 link.connection.cut()
-        ear.heard.clear()
-        await say_until_heard(ann, ear, ben.name, b"two")
-        assert set(ear.of(ann)) == {b"two"}
+        recorder.frames.clear()
+        await say_until_heard(ann, recorder, ben.name, b"two")
+        assert set(recorder.of(ann)) == {b"two"}
 
     play(scene)
 
@@ -148,15 +148,15 @@ def test_last_words_before_a_close_arrive(play):
     frames = [bytes([number]) * 10_000 for number in range(200)]
 
     async def scene(net: Net) -> None:
-        (ann, _), (ben, ear) = await net.open(), await net.open()
+        (ann, _), (ben, recorder) = await net.open(), await net.open()
         await net.acquaint(ann, ben)
         for frame in frames:
             ann.send(ben.name, frame, False)
         if net.kind == "loopback":
-            await ear.until(200)
+            await recorder.until(200)
         await ann.close()
-        await ear.until(200)
-        assert ear.of(ann) == frames
+        await recorder.until(200)
+        assert recorder.of(ann) == frames
 
     play(scene)
 
@@ -174,8 +174,8 @@ def test_who_has_closed_neither_hears_nor_speaks(play):
             ann.send(ben.name, b"still there?", True)
             await asyncio.sleep(0.02)
         await ben.close()
-        assert at_ben.heard == [(ann.name, b"hello")]
-        assert not at_ann.heard
+        assert at_ben.frames == [(ann.name, b"hello")]
+        assert not at_ann.frames
 
     play(scene)
 
@@ -185,16 +185,16 @@ def test_lossy_frames_arrive_once_or_never(play, size):
     frames = [bytes([number]) + bytes(size) for number in range(100)]
 
     async def scene(net: Net) -> None:
-        (ann, _), (ben, ear) = await net.open(), await net.open()
+        (ann, _), (ben, recorder) = await net.open(), await net.open()
         await net.acquaint(ann, ben)
         ann.send(ben.name, b"a link", False)
-        await ear.until(1)
+        await recorder.until(1)
         for frame in frames:
             ann.send(ben.name, frame, True)
             await asyncio.sleep(0.001)
         ann.send(ben.name, b"the end", False)
-        await ear.until_it_hears(b"the end")
-        heard = [frame for frame in ear.of(ann)[1:] if frame != b"the end"]
+        await recorder.until_received(b"the end")
+        heard = [frame for frame in recorder.of(ann)[1:] if frame != b"the end"]
         assert len(heard) > 50
         assert len(set(heard)) == len(heard)
         assert set(heard) <= set(frames)
@@ -204,13 +204,13 @@ def test_lossy_frames_arrive_once_or_never(play, size):
 
 def test_a_frame_beyond_all_limits_is_silence_and_harms_nobody(play):
     async def scene(net: Net) -> None:
-        (ann, _), (ben, ear) = await net.open(), await net.open()
+        (ann, _), (ben, recorder) = await net.open(), await net.open()
         await net.acquaint(ann, ben)
         if net.kind != "loopback":
             ann.send(ben.name, bytes(LONGEST + 1), False)
         ann.send(ben.name, b"small", False)
-        await ear.until(1)
-        assert ear.of(ann) == [b"small"]
+        await recorder.until(1)
+        assert recorder.of(ann) == [b"small"]
 
     play(scene)
 
@@ -219,10 +219,10 @@ def test_a_frame_beyond_all_limits_is_silence_and_harms_nobody(play):
 def test_nothing_is_left_behind_by_a_transport_that_has_closed(kind):
     async def main() -> None:
         async with Net(kind) as net:
-            (ann, _), (ben, ear) = await net.open(), await net.open()
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
             await net.acquaint(ann, ben)
             ann.send(ben.name, b"hello", False)
-            await ear.until(1)
+            await recorder.until(1)
             ann.send(new_identity().name, b"into the void", False)
         await asyncio.sleep(0)
         assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -26,8 +26,8 @@ from nearcast.server.config import ClusterSettings, JwtSettings, LimitSettings, 
 from nearcast.server.server import Server
 from nearcast.space.shapes import disc, point
 from support.join_targets import PATIENCE_S, address
-from support.jwt_issuer import eddsa, es256, issuing, jwks, said
-from support.live_clients import Visitor, knock, run, service, visit
+from support.jwt_issuer import claims_of, eddsa, es256, issuing, jwks
+from support.live_clients import LiveClient, connect_client, join_client, run, service
 from support.raw_websocket import http
 
 ISSUER = eddsa("key")
@@ -36,7 +36,7 @@ INNER, OUTER = Area(x=0.0, y=0.0, r=4.0), Area(x=0.0, y=0.0, r=40.0)
 
 
 def token(nearcast: Any = None, sub: str = "alice", signer: Any = ISSUER) -> str:
-    return str(signer.token(said(nearcast, now=time.time(), sub=sub)))
+    return str(signer.token(claims_of(nearcast, now=time.time(), sub=sub)))
 
 
 @asynccontextmanager
@@ -52,8 +52,8 @@ def get(path: str, token: str) -> str:
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
 
 
-async def post(node: Server, token: str, path: str = "/publish", **said: Any) -> tuple[int, str]:
-    body = json.dumps(said).encode()
+async def post(node: Server, token: str, path: str = "/publish", **fields: Any) -> tuple[int, str]:
+    body = json.dumps(fields).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
     status, _, answer = await http(node, f"{head}Content-Length: {len(body)}\r\n\r\n", body)
     return status, json.loads(answer).get("error", "")
@@ -65,11 +65,11 @@ async def until(met: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def bye(visitor: Visitor) -> str:
+async def bye(client: LiveClient) -> str:
     """The node's last word to it."""
     async with asyncio.timeout(PATIENCE_S):
-        await visitor.gone.wait()
-    return str(visitor.of(messages.ByeNotice)[-1].reason)
+        await client.gone.wait()
+    return str(client.of(messages.ByeNotice)[-1].reason)
 
 
 def kinds(answers: list[Any]) -> list[type]:
@@ -90,7 +90,7 @@ LISTENER = {
 def test_whoever_may_listen_within_an_area_listens_nowhere_else(tmp_path: Path) -> None:
     async def story() -> None:
         async with guarded(tmp_path) as node:
-            ann = await visit(node, "ann", token=token(LISTENER))
+            ann = await join_client(node, "ann", token=token(LISTENER))
             allowed = [
                 await ann.ask(messages.SubscribeRequest, 1, INNER),
                 await ann.ask(messages.SubscribeRequest, 2, INNER, channel="news", watch=True),
@@ -131,27 +131,27 @@ def test_whoever_may_listen_within_an_area_listens_nowhere_else(tmp_path: Path) 
             assert kinds(allowed) == [messages.DoneNotice] * 7 + [messages.NearbyNotice]
             assert kinds(refused) == [messages.ErrorNotice] * len(refused)
             assert all("your token" in answer.reason for answer in refused)
-            boss = await visit(node, "boss", token="everything-goes")
+            boss = await join_client(node, "boss", token="everything-goes")
             for x, channel in ((30.0, ""), (0.0, "secret"), (9.0, ""), (0.0, "news")):
                 await boss.ask(messages.PublishRequest, x, 0.0, channel=channel, r=2.0)
-            await ann.hear(messages.MessageNotice)
+            await ann.await_notice(messages.MessageNotice)
             assert [message.channel for message in ann.of(messages.MessageNotice)] == ["news"]
 
     run(story())
 
 
-def test_states_on_channels_that_one_may_not_hear_are_never_shown(tmp_path: Path) -> None:
+def test_states_on_channels_that_a_client_may_not_read_are_never_shown(tmp_path: Path) -> None:
     async def story() -> None:
         async with guarded(tmp_path) as node:
-            boss = await visit(node, "boss", token="everything-goes")
+            boss = await join_client(node, "boss", token="everything-goes")
             for channel in ("", "news", "secret"):
                 await boss.ask(messages.PublishRequest, 1.0, 1.0,
                 messages.JSON.encode_payload(channel), True,
                                channel=channel)  # fmt: skip
             only = {"role": "read", "listen_channels": ["news"]}
-            ann = await visit(node, "ann", token=token(only))
+            ann = await join_client(node, "ann", token=token(only))
             await ann.ask(messages.SubscribeRequest, 1, INNER, channel="news", watch=True)
-            inside = await ann.hear(messages.InsideNotice)
+            inside = await ann.await_notice(messages.InsideNotice)
             assert [messages.JSON.decode_payload(one.payload) for one in inside.entities] == [
                 "news"
             ]
@@ -175,14 +175,14 @@ def test_whoever_may_publish_within_an_area_publishes_nowhere_else(tmp_path: Pat
             mine, reader = token(LISTENER), token({"role": "read"})
             cases = ((1.0, "", True), (1.0, "chat.en", True), (9.0, "", False), (1.0, "x", False))
             for form in (messages.JSON, messages.MSGPACK):
-                ann = await visit(node, "ann", form, mine)
+                ann = await join_client(node, "ann", form, mine)
                 for x, channel, allowed in cases * 2:  # the second time from memory
                     answer = await ann.ask(messages.PublishRequest, x, 0.0, channel=channel)
                     assert (form.message_class(answer) is messages.DoneNotice) == allowed, (
                         x,
                         channel,
                     )
-                bob = await visit(node, "bob", form, reader)
+                bob = await join_client(node, "bob", form, reader)
                 assert (
                     form.message_class(await bob.ask(messages.PublishRequest, 1.0, 0.0))
                     is messages.ErrorNotice
@@ -205,7 +205,7 @@ def test_a_token_may_come_with_the_connection(tmp_path: Path) -> None:
                 ({"Authorization": "Bearer wrong"}, "everything-goes", True),
                 ({}, "", False),
             ):
-                ann = await knock(node, extra_headers=headers)
+                ann = await connect_client(node, extra_headers=headers)
                 answer = await ann.ask(messages.JoinRequest, "ann", shown)
                 assert (messages.JSON.message_class(answer) is messages.WelcomeNotice) == good, (
                     headers,
@@ -216,7 +216,9 @@ def test_a_token_may_come_with_the_connection(tmp_path: Path) -> None:
     run(story())
 
 
-def test_what_tells_of_the_whole_node_is_not_for_those_who_may_hear_a_part(tmp_path: Path) -> None:
+def test_statistics_of_the_whole_node_are_not_for_clients_that_may_read_a_part(
+    tmp_path: Path,
+) -> None:
     async def story() -> list[int]:
         async with guarded(tmp_path) as node:
             shown = [token(LISTENER), token({"role": "read"}), "everything-goes"]
@@ -240,12 +242,12 @@ def test_a_name_over_http_belongs_to_the_holder_of_the_token(tmp_path: Path) -> 
 def test_a_token_that_is_signed_but_wrong_is_told_why(tmp_path: Path) -> None:
     async def story() -> None:
         async with guarded(tmp_path) as node:
-            late = ISSUER.token(said(now=time.time() - 7200))
+            late = ISSUER.token(claims_of(now=time.time() - 7200))
             for shown, told in (
                 (late, "your token has expired"),
                 (token({"role": "read", "chanels": []}), "unknown field `chanels`"),
             ):
-                ann = await knock(node)
+                ann = await connect_client(node)
                 answer = await ann.ask(messages.JoinRequest, "ann", shown)
                 assert told in answer.reason
                 assert told in await bye(ann)
@@ -264,7 +266,10 @@ def test_a_token_that_is_signed_but_wrong_is_told_why(tmp_path: Path) -> None:
 def test_a_session_ends_when_its_token_expires(tmp_path: Path) -> None:
     async def story() -> None:
         async with guarded(tmp_path) as node:
-            ann, boss = await visit(node, token=token()), await visit(node, token="everything-goes")
+            ann, boss = (
+                await join_client(node, token=token()),
+                await join_client(node, token="everything-goes"),
+            )
             await ann.ask(messages.PublishRequest, 1.0, 1.0, retain=True)
             now, ahead = node.gateway.now, HOUR + 60 * 1_000_000
             node.gateway.now = lambda: now() + ahead
@@ -334,8 +339,13 @@ def test_a_reload_drops_nobody_whose_token_stands(
 
     async def story() -> None:
         async with guarded(tmp_path, token_file=str(file)) as node:
-            ann, bob = [await visit(node, token=f"a-token-of-{one}") for one in ("ann", "bob")]
-            boss, eve = await visit(node, token="everything-goes"), await visit(node, token=token())
+            ann, bob = [
+                await join_client(node, token=f"a-token-of-{one}") for one in ("ann", "bob")
+            ]
+            boss, eve = (
+                await join_client(node, token="everything-goes"),
+                await join_client(node, token=token()),
+            )
             await bob.ask(messages.SubscribeRequest, 1, OUTER)
             await node.reload()
             for one in (ann, bob, boss, eve):
@@ -368,7 +378,7 @@ def test_a_reload_drops_nobody_whose_token_stands(
             assert kinds([await boss.ask(messages.PublishRequest, 1.0, 1.0)]) == [
                 messages.DoneNotice
             ]
-            await visit(node, token="another-token")
+            await join_client(node, token="another-token")
 
     with caplog.at_level(logging.WARNING):
         run(story())
@@ -382,7 +392,7 @@ serve(Settings(port=0, record=False, token_file=sys.argv[1]), lambda n: print(n.
 """
 
 
-def test_a_node_reloads_its_tokens_when_it_is_told_by_sighup(tmp_path: Path) -> None:
+def test_a_node_reloads_its_tokens_on_sighup(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     file.write_text(TOKENS)
 
@@ -395,7 +405,9 @@ def test_a_node_reloads_its_tokens_when_it_is_told_by_sighup(tmp_path: Path) -> 
         try:
             port = int(await asyncio.wait_for(process.stdout.readline(), 60))
             node: Any = SimpleNamespace(port=port, url=f"ws://127.0.0.1:{port}/ws")
-            ann, bob = [await visit(node, token=f"a-token-of-{one}") for one in ("ann", "bob")]
+            ann, bob = [
+                await join_client(node, token=f"a-token-of-{one}") for one in ("ann", "bob")
+            ]
             file.write_text("[ann")
             process.send_signal(signal.SIGHUP)
             line = await asyncio.wait_for(process.stderr.readline(), PATIENCE_S)
@@ -406,7 +418,7 @@ def test_a_node_reloads_its_tokens_when_it_is_told_by_sighup(tmp_path: Path) -> 
             assert kinds([await ann.ask(messages.PublishRequest, 1.0, 1.0)]) == [
                 messages.DoneNotice
             ]
-            await visit(node, token="a-new-token-of-bob")
+            await join_client(node, token="a-new-token-of-bob")
             process.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
         finally:
@@ -433,9 +445,9 @@ def test_a_token_with_a_new_key_is_let_in_once_the_key_is_fetched(
 
     async def story() -> None:
         async with service(jwt=JwtSettings(keys=issuer.url)) as node:
-            ann = await visit(node, token=token(signer=old))
+            ann = await join_client(node, token=token(signer=old))
             issuer.body = jwks(new.jwk())
-            await visit(node, token=token(signer=new))
+            await join_client(node, token=token(signer=new))
             assert await bye(ann) == "your token is not valid any more"
             issuer.body = jwks(old.jwk())
             shown = token(signer=old)
@@ -450,7 +462,10 @@ def test_a_trace_holds_neither_tokens_nor_payloads(tmp_path: Path) -> None:
     async def story() -> str:
         shown = token()
         async with guarded(tmp_path, trace=tmp_path / "trace") as node:
-            ann, boss = await visit(node, token=shown), await visit(node, token="everything-goes")
+            ann, boss = (
+                await join_client(node, token=shown),
+                await join_client(node, token="everything-goes"),
+            )
             await boss.ask(messages.SubscribeRequest, 1, INNER)
             await ann.ask(
                 messages.PublishRequest,
@@ -459,7 +474,7 @@ def test_a_trace_holds_neither_tokens_nor_payloads(tmp_path: Path) -> None:
                 messages.JSON.encode_payload("a secret payload"),
                 True,
             )
-            await boss.hear(messages.MessageNotice)
+            await boss.await_notice(messages.MessageNotice)
         return shown
 
     shown = run(story())
@@ -478,11 +493,14 @@ def test_quotas_count_for_all_connections_of_one_holder(tmp_path: Path) -> None:
     async def story() -> None:
         async with guarded(tmp_path, limits=LimitSettings(join_s=600.0)) as node:
             few = {"role": "publish", "connections": 2, "subscriptions": 3}
-            ann, again = await visit(node, token=token(few)), await visit(node, token=token(few))
-            third = await knock(node)
+            ann, again = (
+                await join_client(node, token=token(few)),
+                await join_client(node, token=token(few)),
+            )
+            third = await connect_client(node)
             answer = await third.ask(messages.JoinRequest, "", token(few))
             assert answer.reason == "your token allows 2 connections at one time on this node"
-            await visit(node, token=token(few, sub="bob"))
+            await join_client(node, token=token(few, sub="bob"))
             for number in (1, 2):
                 assert kinds([await ann.ask(messages.SubscribeRequest, number, INNER)]) == [
                     messages.DoneNotice
@@ -516,7 +534,7 @@ def test_requests_of_one_holder_are_counted_together(
     async def story() -> None:
         async with guarded(tmp_path) as node:
             few = token({"role": "publish", "requests": 3})  # six, as two seconds are saved up
-            ann, again = await visit(node, token=few), await visit(node, token=few)
+            ann, again = await join_client(node, token=few), await join_client(node, token=few)
             assert (await post(node, few, x=1, y=1))[0] == 202
             answers = [
                 await one.ask(messages.SubscribeRequest, 1, INNER) for one in (ann, again) * 3
@@ -524,7 +542,7 @@ def test_requests_of_one_holder_are_counted_together(
             assert kinds(answers) == [messages.DoneNotice] * 5 + [messages.ErrorNotice]
             assert answers[-1].reason == "a client makes at most 3 requests a second"
             assert (await post(node, few, x=1, y=1))[0] == 429
-            other = await visit(node, token=token({"role": "publish", "requests": 3}, "bob"))
+            other = await join_client(node, token=token({"role": "publish", "requests": 3}, "bob"))
             assert kinds([await other.ask(messages.SubscribeRequest, 1, INNER)]) == [
                 messages.DoneNotice
             ]
@@ -547,9 +565,9 @@ def test_wrong_tokens_wait_and_good_ones_do_not(tmp_path: Path) -> None:
 
             monkeyed: Any = node.gateway.failed_tokens
             monkeyed.failed = wait_long
-            guessers = [await knock(node) for _ in range(5)]
+            guessers = [await connect_client(node) for _ in range(5)]
             for number, guesser in enumerate(guessers):
-                guesser.say(messages.JoinRequest("eve", f"guess {number}", 1))
+                guesser.send_request(messages.JoinRequest("eve", f"guess {number}", 1))
             asking = [
                 asyncio.ensure_future(http(node, get("/near?x=0&y=0&r=5", f"guess {n}")))
                 for n in range(3)
@@ -559,14 +577,14 @@ def test_wrong_tokens_wait_and_good_ones_do_not(tmp_path: Path) -> None:
             for session in node.gateway.sessions:
                 session._require_join()  # its time to join is over, but not its pause
             for _ in range(3):
-                await visit(node, token="everything-goes")
-                await visit(node, token=token())
+                await join_client(node, token="everything-goes")
+                await join_client(node, token=token())
                 assert (await http(node, get("/near?x=0&y=0&r=5", "everything-goes")))[0] == 200
             assert not any(guesser.notices or guesser.gone.is_set() for guesser in guessers)
             assert not any(one.done() for one in asking)
             assert node.gateway.metrics.tokens_refused == 8
-            guessers[0].say(messages.JoinRequest("eve", "everything-goes", 2))
-            error = await guessers[0].hear(messages.ErrorNotice)
+            guessers[0].send_request(messages.JoinRequest("eve", "everything-goes", 2))
+            error = await guessers[0].await_notice(messages.ErrorNotice)
             assert error.reason == "your join is under way"
             for one in asking:
                 one.cancel()
@@ -577,7 +595,7 @@ def test_wrong_tokens_wait_and_good_ones_do_not(tmp_path: Path) -> None:
 def test_a_wrong_token_is_answered_after_its_pause(tmp_path: Path) -> None:
     async def story() -> None:
         async with guarded(tmp_path) as node:
-            eve = await knock(node)
+            eve = await connect_client(node)
             answer = await eve.ask(messages.JoinRequest, "eve", "a guess")
             assert answer.reason == "this token is not known here"
             assert await bye(eve) == "a token that this node knows is needed"
@@ -611,14 +629,14 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[Server, Server]]:
             yield one, two
 
 
-async def offered(one: Server, two: Server, shown: str) -> tuple[Visitor, messages.MovedNotice]:
+async def offered(one: Server, two: Server, shown: str) -> tuple[LiveClient, messages.MovedNotice]:
     """A client of the first node that listens where the second one is: it is told to go there."""
     assert two.cluster is not None
     await until(lambda: two.cluster is not None and two.cluster.site.place is not None)
     x, y = two.cluster.site.place
-    ann = await visit(one, "ann", token=shown)
+    ann = await join_client(one, "ann", token=shown)
     await ann.ask(messages.SubscribeRequest, 1, Area(x=x, y=y, r=5.0))
-    return ann, await ann.hear(messages.MovedNotice)
+    return ann, await ann.await_notice(messages.MovedNotice)
 
 
 def test_a_client_gains_nothing_by_being_handed_over(tmp_path: Path) -> None:
@@ -626,18 +644,18 @@ def test_a_client_gains_nothing_by_being_handed_over(tmp_path: Path) -> None:
         async with cluster(tmp_path) as (one, two):
             reads = {"role": "read"}
             ann, moved = await offered(one, two, token(reads))
-            eve = await knock(two)
+            eve = await connect_client(two)
             answer = await eve.ask(
                 messages.JoinRequest, "eve", token(sub="eve"), ticket=moved.ticket
             )
             assert answer.reason == "this ticket belongs to the holder of another token"
-            late = await knock(two)
+            late = await connect_client(two)
             answer = await late.ask(
-                messages.JoinRequest, "ann", ISSUER.token(said(reads, now=time.time() - 7200)),
+                messages.JoinRequest, "ann", ISSUER.token(claims_of(reads, now=time.time() - 7200)),
                 ticket=moved.ticket,
             )  # fmt: skip
             assert answer.reason == "your token has expired"
-            there = await knock(two)
+            there = await connect_client(two)
             welcome = await there.ask(
                 messages.JoinRequest, "ann", token(reads), ticket=moved.ticket
             )
@@ -657,7 +675,7 @@ def test_a_client_that_shows_a_narrower_token_elsewhere_loses_what_that_does_not
     async def story() -> None:
         async with cluster(tmp_path) as (one, two):
             _, moved = await offered(one, two, token())
-            there = await knock(two)
+            there = await connect_client(two)
             narrow = {"role": "read", "listen_channels": ["news"]}
             await there.ask(messages.JoinRequest, "ann", token(narrow), ticket=moved.ticket)
             assert await bye(there) == "your token does not allow what you listen to any more"
@@ -670,12 +688,14 @@ def test_whoever_claims_its_ticket_cannot_show_another_token_meanwhile(tmp_path:
     async def story() -> None:
         async with cluster(tmp_path) as (one, two):
             ann, moved = await offered(one, two, token({"role": "read"}))
-            there = await knock(two)
-            there.say(messages.JoinRequest("ann", token({"role": "read"}), 101, moved.ticket))
-            there.say(messages.JoinRequest("ann", token(sub="eve"), 102))
+            there = await connect_client(two)
+            there.send_request(
+                messages.JoinRequest("ann", token({"role": "read"}), 101, moved.ticket)
+            )
+            there.send_request(messages.JoinRequest("ann", token(sub="eve"), 102))
             welcome, error = (
-                await there.hear(messages.WelcomeNotice),
-                await there.hear(messages.ErrorNotice),
+                await there.await_notice(messages.WelcomeNotice),
+                await there.await_notice(messages.ErrorNotice),
             )
             assert (welcome.entity, welcome.id, error.id) == (ann.entity, 101, 102)
             answer = await there.ask(messages.PublishRequest, 1.0, 1.0)

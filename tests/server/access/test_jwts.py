@@ -25,13 +25,13 @@ from support.jwt_issuer import (
     SECRET,
     Signer,
     base64,
+    claims_of,
     eddsa,
     es256,
     hs256,
     issuing,
     jwks,
     rs256,
-    said,
 )
 
 
@@ -80,7 +80,7 @@ def test_claims_become_a_grant(tmp_path: Path) -> None:
         "subscriptions": 3,
         "connections": 2,
     }
-    grant = known(tmp_path, signer.jwk()).check(signer.token(said(claim)), NOW)
+    grant = known(tmp_path, signer.jwk()).check(signer.token(claims_of(claim)), NOW)
     assert isinstance(grant, Grant)
     assert grant.within == disc(1, 2, 3)
     assert grant.listen_within == box(0, 0, 5, 6)
@@ -107,11 +107,11 @@ def test_claims_become_a_grant(tmp_path: Path) -> None:
         ({"sub": "\ud800"}, "surrogates"),
     ],
 )
-def test_a_signed_token_that_makes_no_sense_is_told_why(
+def test_a_signed_token_that_makes_no_sense_is_refused_with_a_reason(
     tmp_path: Path, claims: dict[str, Any], told: str
 ) -> None:
     signer = hs256()
-    verdict = known(tmp_path, signer.jwk()).check(signer.token(said() | claims), NOW)
+    verdict = known(tmp_path, signer.jwk()).check(signer.token(claims_of() | claims), NOW)
     assert told in reason(verdict)
     assert "\n" not in reason(verdict)
     assert not guessed(verdict)
@@ -119,9 +119,9 @@ def test_a_signed_token_that_makes_no_sense_is_told_why(
 
 
 @pytest.mark.parametrize("missing", ["exp", "nearcast"])
-def test_a_token_must_expire_and_must_say_what_it_grants(tmp_path: Path, missing: str) -> None:
+def test_a_token_must_expire_and_must_state_what_it_grants(tmp_path: Path, missing: str) -> None:
     signer = hs256()
-    claims = said()
+    claims = claims_of()
     del claims[missing]
     verdict = known(tmp_path, signer.jwk()).check(signer.token(claims), NOW)
     assert f"missing required field `{missing}`" in reason(verdict)
@@ -130,7 +130,7 @@ def test_a_token_must_expire_and_must_say_what_it_grants(tmp_path: Path, missing
 def test_times_count_with_leeway(tmp_path: Path) -> None:
     signer = hs256()
     node = known(tmp_path, signer.jwk(), leeway_s=10.0)
-    token = signer.token(said(nbf=NOW, iat=NOW + 5))
+    token = signer.token(claims_of(nbf=NOW, iat=NOW + 5))
     verdicts = {t: node.check(token, t) for t in (NOW - 6, NOW - 5, NOW, NOW + 3609, NOW + 3610)}
     accepted = [t for t, verdict in verdicts.items() if isinstance(verdict, Grant)]
     assert accepted == [NOW - 5, NOW, NOW + 3609]
@@ -152,28 +152,28 @@ def test_issuer_and_audience_must_be_the_ones_that_are_set(tmp_path: Path) -> No
         ({"iss": "https://evil.example", "aud": "nearcast"}, False),
         ({"aud": "nearcast"}, False),
     ):
-        verdict = node.check(signer.token(said(**claims)), NOW)
+        verdict = node.check(signer.token(claims_of(**claims)), NOW)
         assert isinstance(verdict, Grant) == good, claims
         assert good or "not for this node" in reason(verdict)
     unset = known(tmp_path, signer.jwk())
-    assert "not for this node" in reason(unset.check(signer.token(said(aud="shop")), NOW))
+    assert "not for this node" in reason(unset.check(signer.token(claims_of(aud="shop")), NOW))
 
 
 def test_nobody_else_signs(tmp_path: Path, rsa_signer: Signer) -> None:
     ours, others = [rsa_signer, es256("e"), eddsa("d"), hs256("h")], [es256("e"), eddsa("d")]
     node = known(tmp_path, *(signer.jwk() for signer in ours))
-    strangers = [*others, hs256("h", b"another secret of more than 32 bytes")]
-    assert all(guessed(node.check(stranger.token(), NOW)) for stranger in strangers)
+    signers = [*others, hs256("h", b"another secret of more than 32 bytes")]
+    assert all(guessed(node.check(signer.token(), NOW)) for signer in signers)
     for signer in ours:
         head, body, signature = signer.token().split(".")
-        more = base64(json.dumps(said({"role": "admin"}, sub="bob")).encode())
+        more = base64(json.dumps(claims_of({"role": "admin"}, sub="bob")).encode())
         assert guessed(node.check(f"{head}.{more}.{signature}", NOW))
         assert guessed(node.check(f"{head}.{body}.", NOW))
 
 
 def forged(header: dict[str, Any], key: bytes | None) -> str:
     """Signed with HMAC by hand, as PyJWT refuses to do what an attacker does."""
-    signed = f"{base64(json.dumps(header).encode())}.{base64(json.dumps(said()).encode())}"
+    signed = f"{base64(json.dumps(header).encode())}.{base64(json.dumps(claims_of()).encode())}"
     code = hmac.digest(key, signed.encode(), "sha256") if key else b""
     return f"{signed}.{base64(code)}"
 
@@ -197,8 +197,8 @@ def test_the_key_fixes_the_algorithm_and_not_the_token(
 def test_none_is_refused_for_a_secret_too(tmp_path: Path) -> None:
     node = known(tmp_path, hs256().jwk())
     assert guessed(node.check(forged({"alg": "none"}, None), NOW))
-    assert guessed(node.check(jwt.encode(said(), None, "none"), NOW))
-    assert guessed(node.check(jwt.encode(said(), SECRET, "HS384"), NOW))
+    assert guessed(node.check(jwt.encode(claims_of(), None, "none"), NOW))
+    assert guessed(node.check(jwt.encode(claims_of(), SECRET, "HS384"), NOW))
     assert isinstance(node.check(forged({"alg": "HS256"}, SECRET), NOW), Grant)
 
 
@@ -209,7 +209,7 @@ def test_a_token_is_checked_by_the_key_that_it_names(tmp_path: Path) -> None:
     assert isinstance(node.check(new.token(), NOW), Grant)
     assert guessed(node.check(old.token(kid="new"), NOW))
     assert guessed(node.check(old.token(kid="other"), NOW))
-    assert isinstance(node.check(jwt.encode(said(), new.key, "HS256"), NOW), Grant)
+    assert isinstance(node.check(jwt.encode(claims_of(), new.key, "HS256"), NOW), Grant)
     assert isinstance(node.check(nameless.token(), NOW), Grant)
     assert guessed(node.check(nameless.token(kid="other"), NOW))
 
@@ -226,7 +226,7 @@ def joined(*parts: bytes) -> str:
         joined(b'{"alg":["HS256"]}', b"{}", b"x"), joined(b'{"alg":"HS256","kid":[]}', b"{}", b"x"),
     ],
 )  # fmt: skip
-def test_whatever_a_stranger_sends_is_a_wrong_token(tmp_path: Path, token: str) -> None:
+def test_whatever_an_unknown_client_sends_is_a_wrong_token(tmp_path: Path, token: str) -> None:
     assert guessed(known(tmp_path, hs256().jwk()).check(token, NOW))
 
 

@@ -22,8 +22,8 @@ from nearcast.server.http.protocol import (
 )
 from nearcast.server.metrics import Metrics
 from nearcast.server.server import Server
-from support.live_clients import WAIT_S, knock, run, service, visit
-from support.raw_websocket import HANDSHAKE, Stranger, answered
+from support.live_clients import WAIT_S, connect_client, join_client, run, service
+from support.raw_websocket import HANDSHAKE, RawClient, answered
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -120,7 +120,7 @@ class Never:
         yield
 
 
-class Desk:
+class ConnectionHarness:
     """Connections to routes of its own, on such a clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
@@ -155,57 +155,57 @@ def posted(size: int) -> bytes:
 
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch)
-    front, wire = desk.connect()
+    harness = ConnectionHarness(monkeypatch)
+    front, wire = harness.connect()
     for byte in b"GET /heal":
         front.data_received(bytes([byte]))
-        desk.clock.pass_(1.0)
+        harness.clock.pass_(1.0)
     assert not wire.closing
-    desk.clock.pass_(1.0)
+    harness.clock.pass_(1.0)
     assert wire.closing
-    assert desk.metrics.late == 1
+    assert harness.metrics.late == 1
 
 
 def test_a_silent_connection_is_cut_off_and_an_idle_one_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk(monkeypatch)
-    _, silent = desk.connect()
-    asking, idle = desk.connect()
+    harness = ConnectionHarness(monkeypatch)
+    _, silent = harness.connect()
+    asking, idle = harness.connect()
     asking.data_received(GET)
-    desk.clock.pass_(protocol.HEAD_S)
+    harness.clock.pass_(protocol.HEAD_S)
     assert (silent.closing, idle.closing) == (True, False)
-    desk.clock.pass_(protocol.IDLE_S - protocol.HEAD_S)
+    harness.clock.pass_(protocol.IDLE_S - protocol.HEAD_S)
     assert idle.closing
-    assert desk.metrics.late == 1, "an idle connection is not late"
+    assert harness.metrics.late == 1, "an idle connection is not late"
 
 
 def test_each_request_of_a_connection_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch)
-    front, wire = desk.connect()
+    harness = ConnectionHarness(monkeypatch)
+    front, wire = harness.connect()
     for _ in range(5):
         front.data_received(GET[:9])
-        desk.clock.pass_(protocol.HEAD_S - 1.0)
+        harness.clock.pass_(protocol.HEAD_S - 1.0)
         front.data_received(GET[9:])
-        desk.clock.pass_(protocol.IDLE_S - 1.0)
+        harness.clock.pass_(protocol.IDLE_S - 1.0)
     assert not wire.closing
     front.data_received(GET + GET[:9])  # the next one begins behind a whole one
-    desk.clock.pass_(protocol.HEAD_S)
+    harness.clock.pass_(protocol.HEAD_S)
     assert wire.closing
 
 
 def test_a_body_must_come_at_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch)
+    harness = ConnectionHarness(monkeypatch)
     size = 10 * protocol.PACE
-    slow, cut = desk.connect()
-    good, kept = desk.connect()
+    slow, cut = harness.connect()
+    good, kept = harness.connect()
     slow.data_received(posted(size))
     good.data_received(posted(size))
     for second in range(15):
         assert not cut.closing, second
         slow.data_received(b"x")
         good.data_received(b"x" * (size // 14 if second < 14 else size - 14 * (size // 14)))
-        desk.clock.pass_(1.0)
+        harness.clock.pass_(1.0)
     assert cut.closing
     assert not kept.closing
     assert kept.written.endswith(f"{size}\n".encode())
@@ -214,51 +214,51 @@ def test_a_body_must_come_at_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_answer_that_is_not_found_in_time_ends_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk(monkeypatch)
-    front, wire = desk.connect()
+    harness = ConnectionHarness(monkeypatch)
+    front, wire = harness.connect()
     front.data_received(get("/never"))
-    desk.clock.pass_(protocol.ANSWER_S - 1.0)
+    harness.clock.pass_(protocol.ANSWER_S - 1.0)
     assert not wire.closing
-    desk.clock.pass_(1.0)
+    harness.clock.pass_(1.0)
     assert wire.closing
 
 
 def test_who_does_not_read_is_asked_no_more_and_then_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk(monkeypatch)
-    front, wire = desk.connect()
+    harness = ConnectionHarness(monkeypatch)
+    front, wire = harness.connect()
     front.data_received(3 * get("/large"))
     assert wire.written.count(b"HTTP/1.1 200") == 1, "the next answer waits"
     front.data_received(2_000 * GET)
     assert not wire.reading, "and more requests are not even read"
     wire.reads()
     assert wire.written.count(b"HTTP/1.1 200") == 2
-    desk.clock.pass_(protocol.DRAIN_S + 1_000_000 / protocol.PACE - 1.0)
+    harness.clock.pass_(protocol.DRAIN_S + 1_000_000 / protocol.PACE - 1.0)
     assert not wire.closing
-    desk.clock.pass_(2.0)
+    harness.clock.pass_(2.0)
     assert wire.closing
     front.connection_lost(None)
-    assert desk.connections.unread == 0
+    assert harness.connections.unread == 0
 
 
 def test_who_reads_at_last_gets_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch)
-    front, wire = desk.connect()
+    harness = ConnectionHarness(monkeypatch)
+    front, wire = harness.connect()
     front.data_received(3 * get("/large") + GET)
     for _ in range(3):
         wire.reads()
     assert wire.written.count(b"HTTP/1.1 200") == 4
     assert wire.reading
-    assert desk.connections.unread == 0
+    assert harness.connections.unread == 0
 
 
 def test_a_closing_connection_that_is_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch)
-    front, wire = desk.connect()
+    harness = ConnectionHarness(monkeypatch)
+    front, wire = harness.connect()
     front.data_received(get("/large").replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\n"))
     assert (wire.closing, wire.aborted) == (True, False)
-    desk.clock.pass_(protocol.DRAIN_S + 1_001_000 / protocol.PACE)
+    harness.clock.pass_(protocol.DRAIN_S + 1_001_000 / protocol.PACE)
     assert wire.aborted
 
 
@@ -266,15 +266,15 @@ def test_answers_that_nobody_reads_are_bounded_over_all_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(protocol, "UNREAD", 2_500_000)
-    desk = Desk(monkeypatch)
+    harness = ConnectionHarness(monkeypatch)
     wires = []
     for _ in range(4):
-        front, wire = desk.connect()
+        front, wire = harness.connect()
         front.data_received(get("/large"))
         wires.append(wire)
     statuses = [wire.written[9:12] for wire in wires]
     assert statuses == [b"200", b"200", b"503", b"503"]
-    front, wire = desk.connect()
+    front, wire = harness.connect()
     front.data_received(GET)
     assert wire.written.startswith(b"HTTP/1.1 200"), "a short answer needs no room"
 
@@ -282,45 +282,45 @@ def test_answers_that_nobody_reads_are_bounded_over_all_connections(
 def test_after_a_refusal_the_client_has_a_moment_to_read_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk(monkeypatch)
-    front, wire = desk.connect()
+    harness = ConnectionHarness(monkeypatch)
+    front, wire = harness.connect()
     front.data_received(b"NONSENSE\r\n\r\n")
     front.data_received(GET)
     assert not front._read, "nothing behind a refusal is kept"
     assert wire.written.count(b"HTTP/1.1 ") == 1
     assert wire.ended
     assert not wire.closing
-    desk.clock.pass_(protocol.LINGER_S)
+    harness.clock.pass_(protocol.LINGER_S)
     assert wire.closing
-    assert desk.metrics.late == 0
+    assert harness.metrics.late == 0
 
 
 def test_the_oldest_connection_that_is_pending_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch, pending=3, clients=2)
-    fronts, wires = zip(*(desk.connect() for _ in range(3)), strict=True)
-    desk.clock.pass_(YOUNG_S)
+    harness = ConnectionHarness(monkeypatch, pending=3, clients=2)
+    fronts, wires = zip(*(harness.connect() for _ in range(3)), strict=True)
+    harness.clock.pass_(YOUNG_S)
     fronts[0].data_received(GET)  # no longer pending
     fronts[1].data_received(GET[:9])  # still
-    _, new = desk.connect()
+    _, new = harness.connect()
     assert not any(wire.closing for wire in wires)
-    desk.connect()
+    harness.connect()
     assert [wire.closing for wire in wires] == [False, True, False]
     assert not new.closing
-    assert desk.metrics.displaced == 1
+    assert harness.metrics.displaced == 1
 
 
 def test_young_connections_may_take_the_room_of_clients_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk(monkeypatch, pending=3, clients=10)
-    joined, *wires = [desk.connect()[1] for _ in range(13)]
+    harness = ConnectionHarness(monkeypatch, pending=3, clients=10)
+    joined, *wires = [harness.connect()[1] for _ in range(13)]
     assert not any(wire.closing for wire in wires), "13 are room for 3 and for 10 clients"
-    desk.connections.joined(joined)
-    desk.connect()
+    harness.connections.joined(joined)
+    harness.connect()
     assert [wire.closing for wire in wires] == [True] + 11 * [False]
-    desk.clock.pass_(YOUNG_S)
+    harness.clock.pass_(YOUNG_S)
     for _ in range(20):
-        desk.connect()
+        harness.connect()
     assert all(wire.closing for wire in wires)
     assert not joined.closing
 
@@ -328,22 +328,22 @@ def test_young_connections_may_take_the_room_of_clients_for_a_while(
 def test_no_more_are_pending_than_the_system_has_files_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk(monkeypatch, pending=30, clients=10)
-    desk.connections.room = 256 + 20
-    wires = [desk.connect()[1] for _ in range(25)]
+    harness = ConnectionHarness(monkeypatch, pending=30, clients=10)
+    harness.connections.room = 256 + 20
+    wires = [harness.connect()[1] for _ in range(25)]
     assert [wire.closing for wire in wires] == 5 * [True] + 20 * [False]
 
 
 def test_of_idle_connections_the_longest_idle_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearcast.server.http.connections.HTTP", 2)
-    desk = Desk(monkeypatch, clients=2)
-    _, ann = desk.connect()
-    desk.connections.joined(ann)
-    fronts, wires = zip(*(desk.connect() for _ in range(4)), strict=True)
+    harness = ConnectionHarness(monkeypatch, clients=2)
+    _, ann = harness.connect()
+    harness.connections.joined(ann)
+    fronts, wires = zip(*(harness.connect() for _ in range(4)), strict=True)
     for front in (*fronts[:3], fronts[0], fronts[3]):
         front.data_received(GET)
     assert [wire.closing for wire in wires] == [False, True, False, False]
-    desk.connections.joined(desk.connect()[1])  # and has a right to the room
+    harness.connections.joined(harness.connect()[1])  # and has a right to the room
     assert [wire.closing for wire in wires] == [False, True, True, False]
     assert not ann.closing
     assert all(wire.written.startswith(b"HTTP/1.1 200") for wire in wires)
@@ -352,17 +352,17 @@ def test_of_idle_connections_the_longest_idle_makes_room(monkeypatch: pytest.Mon
 def test_an_address_has_so_many_connections_and_gets_them_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk(monkeypatch, address=2)
-    pairs = [desk.connect("10.0.0.1") for _ in range(3)]
+    harness = ConnectionHarness(monkeypatch, address=2)
+    pairs = [harness.connect("10.0.0.1") for _ in range(3)]
     assert [wire.closing for _, wire in pairs] == [False, False, True]
     assert pairs[2][1].written.startswith(b"HTTP/1.1 429")
-    assert desk.metrics.refused_address == 1
-    assert not desk.connect("10.0.0.2")[1].closing
+    assert harness.metrics.refused_address == 1
+    assert not harness.connect("10.0.0.2")[1].closing
     for front, _ in pairs:
         front.connection_lost(None)
-    again = [desk.connect("10.0.0.1")[1].closing for _ in range(3)]
+    again = [harness.connect("10.0.0.1")[1].closing for _ in range(3)]
     assert again == [False, False, True]
-    assert not any(desk.connect("127.0.0.1")[1].closing for _ in range(5))
+    assert not any(harness.connect("127.0.0.1")[1].closing for _ in range(5))
 
 
 @pytest.mark.parametrize(
@@ -394,12 +394,12 @@ async def dial_from(node: Server, here: str) -> tuple[asyncio.StreamReader, asyn
     return await asyncio.open_connection("127.0.0.1", node.port, local_addr=(here, 0))
 
 
-async def upgraded_from(node: Server, here: str) -> Stranger:
+async def upgraded_from(node: Server, here: str) -> RawClient:
     reader, writer = await dial_from(node, here)
     writer.write(HANDSHAKE.format(path="/ws", more="").encode())
     head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_S)
     assert b" 101 " in head
-    return Stranger(reader, writer)
+    return RawClient(reader, writer)
 
 
 def test_connections_that_never_join_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,19 +409,19 @@ def test_connections_that_never_join_keep_nobody_out(monkeypatch: pytest.MonkeyP
 
     async def story() -> tuple[int, bytes, int]:
         async with service(limits=LimitSettings(pending=10, clients=2, join_s=600.0)) as node:
-            ann = await visit(node, "ann")
-            strangers = [await upgraded_from(node, "127.0.0.1") for _ in range(20)]
+            ann = await join_client(node, "ann")
+            raw_clients = [await upgraded_from(node, "127.0.0.1") for _ in range(20)]
             silent = [await dial_from(node, "127.0.0.1") for _ in range(20)]
             await until(lambda: node.gateway.metrics.displaced >= 29)
-            bob = await visit(node, "bob")
+            bob = await join_client(node, "bob")
             done = await ann.ask(messages.PublishRequest, 0.0, 0.0)
             assert isinstance(done, messages.DoneNotice)
             await bob.ask(messages.PublishRequest, 0.0, 0.0)
             reader, writer = await dial_from(node, "127.0.0.1")
             writer.write(GET)
             status, _, body = await answered(reader)
-            for stranger in strangers:  # displaced, all of them
-                await asyncio.wait_for(stranger.reader.read(), WAIT_S)
+            for raw_client in raw_clients:  # displaced, all of them
+                await asyncio.wait_for(raw_client.reader.read(), WAIT_S)
             del silent
             return status, body, node.gateway.clients
 
@@ -431,15 +431,15 @@ def test_connections_that_never_join_keep_nobody_out(monkeypatch: pytest.MonkeyP
 def test_clients_beyond_the_limit_are_refused_when_they_connect_or_join() -> None:
     async def story() -> list[str]:
         async with service(limits=LimitSettings(clients=2, join_s=600.0)) as node:
-            late = await knock(node)  # connected, while there was room
-            ann, _ = await visit(node, "ann"), await visit(node, "bob")
+            late = await connect_client(node)  # connected, while there was room
+            ann, _ = await join_client(node, "ann"), await join_client(node, "bob")
             error = await late.ask(messages.JoinRequest, "late")
             await asyncio.wait_for(late.gone.wait(), WAIT_S)
             with pytest.raises(Exception, match="503"):
-                await knock(node)
-            ann.say(messages.LeaveRequest(id=7))
+                await connect_client(node)
+            ann.send_request(messages.LeaveRequest(id=7))
             await asyncio.wait_for(ann.gone.wait(), WAIT_S)
-            await visit(node, "carl")
+            await join_client(node, "carl")
             assert node.gateway.metrics.refused_full == 2
             return [error.reason, late.of(messages.ByeNotice)[0].reason]
 

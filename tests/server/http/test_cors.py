@@ -46,7 +46,9 @@ def asked(method: str, path: str, origin: str, more: str = "") -> str:
         ({"host": "node.example"}, False, PAGE, True),
     ],
 )
-def test_who_may_speak(headers: dict[str, str], open_: bool, origins: str, may: bool) -> None:
+def test_which_origins_are_allowed(
+    headers: dict[str, str], open_: bool, origins: str, may: bool
+) -> None:
     allowed = frozenset(filter(None, [origins]))
     assert (page_refusal(headers, open_, allowed) is None) == may
 
@@ -86,7 +88,7 @@ def test_a_route_that_names_an_origin_itself_is_not_contradicted() -> None:
 
 
 @pytest.mark.parametrize("cors", ["", "https://named.example"])
-def test_a_page_that_is_not_named_is_refused_and_told_nothing(cors: str) -> None:
+def test_a_page_that_is_not_named_is_refused_and_learns_nothing(cors: str) -> None:
     async def story() -> list[int]:
         async with service(cors=cors) as node:
             length = f"Content-Length: {len(BODY)}\r\n"

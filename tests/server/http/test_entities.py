@@ -16,8 +16,8 @@ from nearcast.service.client_state import ClientState
 from nearcast.service.realm import Limits
 from nearcast.space.shapes import disc, point
 from support.join_targets import Join, address, in_both, quiet, run
-from support.realm_histories import Company
-from support.simulated_cluster import Played, Town
+from support.realm_histories import RealmHarness
+from support.simulated_cluster import SimulatedCluster, SimulatedNode
 
 
 async def next_of(here: Subscription) -> Message:
@@ -95,30 +95,30 @@ async def test_entities_leave_with_the_client_that_speaks_for_them(join: Join) -
 
 
 def test_what_is_withdrawn_before_it_is_made_is_heard_and_is_no_state() -> None:
-    company = Company()
-    company.ask(0, messages.SubscribeRequest(1, Area(x=0.0, y=0.0, r=9.0)))
-    company.ask(1, messages.PublishRequest(1.0, 1.0, retain=True, channel=""))
-    company.ask(1, messages.PublishRequest(1.0, 1.0, retain=True, name="npc"))
-    company.ask(1, messages.WithdrawRequest())
-    heard = company.realm.flush(company.now + 5)
+    harness = RealmHarness()
+    harness.ask(0, messages.SubscribeRequest(1, Area(x=0.0, y=0.0, r=9.0)))
+    harness.ask(1, messages.PublishRequest(1.0, 1.0, retain=True, channel=""))
+    harness.ask(1, messages.PublishRequest(1.0, 1.0, retain=True, name="npc"))
+    harness.ask(1, messages.WithdrawRequest())
+    heard = harness.realm.flush(harness.now + 5)
     assert [said.request.retain for said in heard.publications] == [False, True]
     assert heard.publication.tolist() == [0, 1]
-    (near,) = company.ask(0, messages.NearbyRequest(Area(x=0.0, y=0.0, r=9.0)))
+    (near,) = harness.ask(0, messages.NearbyRequest(Area(x=0.0, y=0.0, r=9.0)))
     assert near.name == "npc"
 
 
 def test_a_client_speaks_for_a_bounded_number_and_frees_them() -> None:
-    company = Company(limits=Limits(entities=2))
+    harness = RealmHarness(limits=Limits(entities=2))
     for name in ("a", "b"):
-        company.ask(0, messages.PublishRequest(0.0, 0.0, retain=True, name=name))
+        harness.ask(0, messages.PublishRequest(0.0, 0.0, retain=True, name=name))
     with pytest.raises(Refused, match="at most 2 entities beside itself"):
-        company.ask(0, messages.PublishRequest(0.0, 0.0, name="c"))
-    company.ask(0, messages.WithdrawRequest(name="a"))
-    company.ask(0, messages.PublishRequest(0.0, 0.0, retain=True, name="c"))
-    company.realm.flush(company.now)
-    assert sorted(company.states[0].entities) == ["b", "c"]
-    company.ask(0, messages.LeaveRequest())
-    assert [client for client in company.realm.clients if client is not None] == []
+        harness.ask(0, messages.PublishRequest(0.0, 0.0, name="c"))
+    harness.ask(0, messages.WithdrawRequest(name="a"))
+    harness.ask(0, messages.PublishRequest(0.0, 0.0, retain=True, name="c"))
+    harness.realm.flush(harness.now)
+    assert sorted(harness.states[0].entities) == ["b", "c"]
+    harness.ask(0, messages.LeaveRequest())
+    assert [client for client in harness.realm.clients if client is not None] == []
 
 
 def test_five_hundred_entities_need_one_connection() -> None:
@@ -143,24 +143,28 @@ def test_five_hundred_entities_need_one_connection() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_all_nodes_of_a_cluster_learn_what_is_withdrawn(seed: int) -> None:
     """Also of the newest of several states, and whatever overtakes what on its way."""
-    town = Town(seed, nodes=3)
-    town.settle()
+    sim_cluster = SimulatedCluster(seed, nodes=3)
+    sim_cluster.settle()
     everywhere = messages.NearbyRequest(Area(), limit=1_000)
-    homes = list(town.nodes.values())
+    homes = list(sim_cluster.nodes.values())
     for home in homes:
         for client in home.clients[:3]:
             for _ in range(4):
                 said = messages.PublishRequest(
-                    *(town.random.uniform(0, 200) for _ in "xy"), retain=True
+                    *(sim_cluster.random.uniform(0, 200) for _ in "xy"), retain=True
                 )
-                town.at(town.now, home, partial(town._say, home, client, said))
-                town.run(town.random.uniform(0.0, 0.3))
-                if town.random.random() < 0.5:
-                    gone = messages.WithdrawRequest(town.random.choice([None, ""]))
-                    town.at(town.now, home, partial(_withdraw, town, home, client, gone))
-                    town.run(town.random.uniform(0.0, 0.3))
-    town.run(3.0)
-    known = [{e.entity for e in home.realm.nearby(town.now, everywhere)} for home in homes]
+                sim_cluster.at(
+                    sim_cluster.now, home, partial(sim_cluster._publish, home, client, said)
+                )
+                sim_cluster.run(sim_cluster.random.uniform(0.0, 0.3))
+                if sim_cluster.random.random() < 0.5:
+                    gone = messages.WithdrawRequest(sim_cluster.random.choice([None, ""]))
+                    sim_cluster.at(
+                        sim_cluster.now, home, partial(_withdraw, sim_cluster, home, client, gone)
+                    )
+                    sim_cluster.run(sim_cluster.random.uniform(0.0, 0.3))
+    sim_cluster.run(3.0)
+    known = [{e.entity for e in home.realm.nearby(sim_cluster.now, everywhere)} for home in homes]
     kept = {
         client.entity
         for home in homes
@@ -172,6 +176,9 @@ def test_all_nodes_of_a_cluster_learn_what_is_withdrawn(seed: int) -> None:
 
 
 def _withdraw(
-    town: Town, home: Played, client: ClientState, asked: messages.WithdrawRequest
+    sim_cluster: SimulatedCluster,
+    home: SimulatedNode,
+    client: ClientState,
+    asked: messages.WithdrawRequest,
 ) -> None:
-    home.realm.withdraw(town.now, client, asked)
+    home.realm.withdraw(sim_cluster.now, client, asked)

@@ -12,7 +12,7 @@ from nearcast.client_protocol.geometry_json import Area
 from nearcast.server.config import LimitSettings
 from nearcast.server.http.head import HttpError, HttpRequest, body_size, parse_head
 from nearcast.server.http.protocol import HttpResponse, HttpRoutes, json_response
-from support.live_clients import run, service, visit
+from support.live_clients import join_client, run, service
 from support.raw_websocket import answered, http
 
 GET = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -23,14 +23,14 @@ def posted(body: bytes, path: str = "/publish", more: str = "") -> tuple[str, by
     return head, body
 
 
-def test_what_curl_publishes_is_heard_and_counted() -> None:
+def test_what_curl_publishes_is_delivered_and_counted() -> None:
     async def story() -> tuple[int, Any, list[Any]]:
         async with service() as node:
-            ann = await visit(node, "ann", messages.MSGPACK)
+            ann = await join_client(node, "ann", messages.MSGPACK)
             await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=9.0))
             status, _, body = await http(node, *posted(b'{"x": 3, "y": 4, "payload": {"a": 1}}'))
             await http(node, *posted(b'{"x": 3, "y": 4}', "/publish?name=radio"))
-            await ann.hear(messages.MessageNotice, 2)
+            await ann.await_notice(messages.MessageNotice, 2)
             return status, json.loads(body), ann.of(messages.MessageNotice)
 
     status, told, heard = run(story())
@@ -44,12 +44,12 @@ def test_who_is_near_is_told_the_closest_first() -> None:
     async def story() -> Any:
         async with service() as node:
             for name, x in (("far", 8.0), ("close", 1.0), ("outside", 50.0)):
-                one = await visit(node, name, messages.MSGPACK)
+                one = await join_client(node, name, messages.MSGPACK)
                 word = messages.PublishRequest(
                     x, 0.0, messages.MSGPACK.encode_payload([name]), True, id=5
                 )
-                one.say(word)
-                await one.hear(messages.DoneNotice)
+                one.send_request(word)
+                await one.await_notice(messages.DoneNotice)
             status, _, body = await http(node, GET.format("/near?x=0&y=0&r=10&limit=5"))
             assert status == 200
             return json.loads(body)["entities"]
@@ -229,7 +229,7 @@ NAMED = "/publish?name={}"
 def test_an_entity_that_spoke_over_http_is_shown_and_ended() -> None:
     async def story() -> list[Any]:
         async with service() as node:
-            ann = await visit(node, "ann", messages.MSGPACK)
+            ann = await join_client(node, "ann", messages.MSGPACK)
             await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=9.0), watch=True)
             radio = NAMED.format("r%C3%A4dio%2F1")
             for body in (b'{"x":1,"y":1,"payload":"old","retain":true}',
@@ -238,7 +238,7 @@ def test_an_entity_that_spoke_over_http_is_shown_and_ended() -> None:
                          b'{"x":9,"y":1,"payload":"not retained"}'):  # fmt: skip
                 assert (await http(node, *posted(body, radio)))[0] == 202
             where = "/entities/r%C3%A4dio%2F1"
-            entered = await ann.hear(messages.EnterNotice)
+            entered = await ann.await_notice(messages.EnterNotice)
             told: list[Any] = []
             for path in (where, where + "?channel=c", where + "?channel=d"):
                 status, _, body = await http(node, GET.format(path))
@@ -248,7 +248,7 @@ def test_an_entity_that_spoke_over_http_is_shown_and_ended() -> None:
             assert json.loads(body)["name"] == "r\xe4dio/1"
             ended = GET.format(where).replace("GET", "DELETE")
             told.append((await http(node, ended))[::2])
-            left = await ann.hear(messages.LeaveNotice)
+            left = await ann.await_notice(messages.LeaveNotice)
             assert (left.entity, left.gone) == (entered.entity.entity, True)
             told.append((await http(node, ended))[0])
             told.append((await http(node, GET.format(where)))[0])

@@ -94,9 +94,9 @@ def state(service: Server) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def words_of(stranger: int) -> list[Any]:
+def messages_of(outsider: int) -> list[Any]:
     """One of each kind, well-formed."""
-    record = record_of(stranger, Subscription(77, 78, Moving(disc(0, 0, 10))), 5, 0)
+    record = record_of(outsider, Subscription(77, 78, Moving(disc(0, 0, 10))), 5, 0)
     said = (RemotePublication(99, 78, 5, True, 1.0, 2.0),)
     return [
         NodeHeartbeat("ws://evil", 1.0, (0.0, 0.0), ()), ClusterJoinRequest("ws://evil"),
@@ -112,22 +112,22 @@ def words_of(stranger: int) -> list[Any]:
     ]  # fmt: skip
 
 
-def test_a_stranger_is_refused_told_so_and_changes_nothing(
+def test_an_outsider_is_refused_with_a_reason_and_changes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
         async with pair(tmp_path) as (one, _):
             before = state(one)
-            stranger = TlsTransport(new_identity(serves=True))
+            outsider = TlsTransport(new_identity(serves=True))
             answers: list[bytes] = []
-            await stranger.open(lambda _, frames: answers.extend(frames))
-            name = await stranger.meet(*where(one))
-            for word in words_of(stranger.name):
-                stranger.send(name, CODEC.encode(word), lossy=False)
+            await outsider.open(lambda _, frames: answers.extend(frames))
+            name = await outsider.meet(*where(one))
+            for word in messages_of(outsider.name):
+                outsider.send(name, CODEC.encode(word), lossy=False)
             await asyncio.sleep(0.5)
             assert state(one) == before
             assert any(b"have not shown the key" in answer for answer in answers)
-            await stranger.close()
+            await outsider.close()
 
     with caplog.at_level(logging.WARNING, "nearcast"):
         asyncio.run(story())
@@ -135,7 +135,7 @@ def test_a_stranger_is_refused_told_so_and_changes_nothing(
     assert len(refusals) == 1
 
 
-def test_a_stranger_that_shows_no_key_is_cut_however_it_behaves_otherwise(
+def test_an_outsider_that_shows_no_key_is_cut_however_it_behaves_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
@@ -143,19 +143,19 @@ def test_a_stranger_that_shows_no_key_is_cut_however_it_behaves_otherwise(
             assert one.cluster is not None
             links = one.cluster.links
             monkeypatch.setattr(bounds, "PATIENCE_S", 0.3)
-            stranger = TlsTransport(new_identity(serves=True))
-            await stranger.open(lambda *_: None)
-            name = await stranger.meet(*where(one))  # which greets
+            outsider = TlsTransport(new_identity(serves=True))
+            await outsider.open(lambda *_: None)
+            name = await outsider.meet(*where(one))  # which greets
             for _ in range(10):  # cards of others wait until it has shown the key
                 card = sign_record(new_identity(), "127.0.0.1", 4000, 7)
-                stranger.add_record(card)
-                stranger._write(stranger._peers[name].link, [])
+                outsider.add_record(card)
+                outsider._write(outsider._peers[name].link, [])
             async with asyncio.timeout(PATIENCE_S):
                 while links._links:
                     assert sum(map(len, links._early.values())) <= MOST_EARLY_FRAMES
                     await asyncio.sleep(0.01)
-            assert not links._early and stranger.name not in links.members
-            await stranger.close()
+            assert not links._early and outsider.name not in links.members
+            await outsider.close()
 
     asyncio.run(story())
 
@@ -197,7 +197,7 @@ def test_malformed_frames_between_nodes_change_nothing(tmp_path: Path) -> None:
     random = Random(3)
 
     def frames(sender: int) -> list[bytes]:
-        good = [CODEC.encode(word) for word in words_of(sender)]
+        good = [CODEC.encode(word) for word in messages_of(sender)]
         bad = [bytes(random.randrange(256) for _ in range(random.randrange(60))) for _ in range(50)]
         bad += [frame[: random.randrange(len(frame))] for frame in good]
         empty = Record(77, 78, Moving(disc(0, 0, 10)), 5, body=b"\xc1")

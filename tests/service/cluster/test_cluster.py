@@ -27,7 +27,9 @@ def facts(cluster: Cluster, fact: str) -> list[int]:
     return [found.count(fact) for found in notes]
 
 
-def test_in_a_calm_cluster_everybody_hears_everything_once_and_in_order(tmp_path: Path) -> None:
+def test_in_a_calm_cluster_every_client_receives_everything_once_and_in_order(
+    tmp_path: Path,
+) -> None:
     async def story() -> tuple[Cluster, list[Walker]]:
         async with Cluster(tmp_path, 3) as cluster:
             crowd = await walkers(cluster, 60)

@@ -6,7 +6,7 @@ from support.simulated_cluster import check
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_the_delays_everybody_hears_everything_once_and_in_order(seed: int) -> None:
+def test_whatever_the_delays_every_client_receives_everything_once_and_in_order(seed: int) -> None:
     check(seed)
 
 

@@ -45,7 +45,16 @@ from nearcast.service.cluster.subscription_registry import (
 )
 from nearcast.service.retained_state import RetainedStates
 from nearcast.space.motion import FOREVER, SECOND, Time
-from support.cluster_flushes import ELSEWHERE, ME, THERE, homes, passed, put, said, wanted
+from support.cluster_flushes import (
+    ELSEWHERE,
+    ME,
+    THERE,
+    accepted_publications,
+    homes,
+    passed,
+    put,
+    wanted,
+)
 
 # What was so a moment ago.
 
@@ -68,7 +77,7 @@ def test_former_versions_hear_what_was_made_while_they_held(
     for key, since, lasts, x in versions:
         until = FOREVER if lasts is None else since + lasts
         former.add(0, key, wanted(1, float(x)), since, until)
-    _, publications = said(*((t, float(x), 0.0) for t, x in made))
+    _, publications = accepted_publications(*((t, float(x), 0.0) for t, x in made))
     found, keys = former.match(publications)
     truth = sorted(
         (i, key)
@@ -83,7 +92,7 @@ def test_former_versions_are_forgotten_in_their_time_and_their_places_used_again
     former = VersionHistory()
     former.add(0, 1, wanted(1, 0.0), 0)
     former.add(5, 2, wanted(2, 0.0), 0, kept=SECOND)
-    _, publications = said((3, 0.0, 0.0))
+    _, publications = accepted_publications((3, 0.0, 0.0))
     former.forget(SECOND + 5)
     assert former.match(publications)[1].tolist() == [1]
     former.forget(KEPT)
@@ -102,7 +111,7 @@ def test_former_versions_of_one_are_found_and_dropped_and_the_others_stay() -> N
     assert len(former.of(1, since=9)) == 2
     former.drop(1)
     assert former.of(1, since=0) == []
-    _, publications = said((3, 0.0, 0.0))
+    _, publications = accepted_publications((3, 0.0, 0.0))
     assert former.match(publications)[1].tolist() == [2]
     former.forget(10 + KEPT)
     assert len(former) == 0
@@ -364,8 +373,10 @@ class Arrived:
     def hears(self, now: Time, number: int, t: Time, entity: int = 9) -> list[int]:
         """What the client is told if this comes now, made at `t`."""
         self.realm.tick(now)
-        said = messages.PublishRequest(1.0, 0.0)
-        self.realm.receive_remote(entity, "", first_number(THERE) + number, said, messages.JSON, t)
+        request = messages.PublishRequest(1.0, 0.0)
+        self.realm.receive_remote(
+            entity, "", first_number(THERE) + number, request, messages.JSON, t
+        )
         heard = self.realm.flush(now)
         return [int(n) - first_number(THERE) for n in heard.numbers()] if len(heard) else []
 

@@ -32,10 +32,19 @@ from nearcast.service.cluster.remote_subscriptions import (
 )
 from nearcast.service.cluster.routing import Routing
 from nearcast.space.motion import FOREVER, SECOND
-from support.cluster_flushes import ELSEWHERE, ME, THERE, homes, passed, put, said, wanted
+from support.cluster_flushes import (
+    ELSEWHERE,
+    ME,
+    THERE,
+    accepted_publications,
+    homes,
+    passed,
+    put,
+    wanted,
+)
 
 
-class Office:
+class RouterHarness:
     """The post of a node whose site is not in the mesh yet: its contact speaks for it."""
 
     def __init__(self) -> None:
@@ -44,15 +53,15 @@ class Office:
         site.join((0.0, 0.0), THERE, THERE)
         self.realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
         self.remote_subscriptions = RemoteSubscriptions()
-        self.post = Routing(
+        self.router = Routing(
             self.realm, lambda: site, self.remote_subscriptions,
-            lambda *said: self.sent.append(said),
+            lambda *message: self.sent.append(message),
             lambda _: None, lambda: (THERE, ELSEWHERE),
         )  # fmt: skip
 
     def flush(self, flushed: PastFlush, own: int) -> list[tuple[NodeId, Message]]:
         self.realm.history.flushes.append(flushed)
-        self.post.route_flush(flushed, own)
+        self.router.route_flush(flushed, own)
         return self.taken()
 
     def taken(self) -> list[tuple[NodeId, Message]]:
@@ -61,7 +70,7 @@ class Office:
 
 
 def test_what_is_said_at_a_node_whose_site_is_in_no_mesh_goes_to_who_speaks_for_it() -> None:
-    ((to, what),) = Office().flush(passed(5, (5, 1.0, 2.0)), own=1)
+    ((to, what),) = RouterHarness().flush(passed(5, (5, 1.0, 2.0)), own=1)
     assert to == THERE
     assert isinstance(what, PublicationBatch)
     assert [(one.x, one.y) for one in what.publications] == [(1.0, 2.0)]
@@ -69,30 +78,32 @@ def test_what_is_said_at_a_node_whose_site_is_in_no_mesh_goes_to_who_speaks_for_
 
 @pytest.mark.parametrize("way", [TO_OWNER, PREVIOUS_OWNER])
 def test_what_comes_back_to_where_it_was_made_is_looked_after_there_once(way: int) -> None:
-    office = Office()
+    harness = RouterHarness()
     record = record_of(ELSEWHERE, wanted(21, 0.0), 1, 0)
-    office.remote_subscriptions.put(1, record, ELSEWHERE)
-    ((to, said),) = office.flush(passed(5, (5, 1.0, 2.0)), own=1)
+    harness.remote_subscriptions.put(1, record, ELSEWHERE)
+    ((to, batch),) = harness.flush(passed(5, (5, 1.0, 2.0)), own=1)
     assert to == THERE, "it is not for us to know who else wants it"
-    assert isinstance(said, PublicationBatch)
-    office.post.receive(PublicationBatch(bytes((mode_code(way, 2),)), said.publications), THERE)
-    sent = office.taken()
-    assert (ELSEWHERE, PublicationBatch(bytes((CLIENTS_ONLY,)), said.publications)) in sent
+    assert isinstance(batch, PublicationBatch)
+    harness.router.receive(PublicationBatch(bytes((mode_code(way, 2),)), batch.publications), THERE)
+    sent = harness.taken()
+    assert (ELSEWHERE, PublicationBatch(bytes((CLIENTS_ONLY,)), batch.publications)) in sent
     assert any(to == THERE for to, _ in sent) == (way == TO_OWNER)
-    office.post.receive(PublicationBatch(bytes((mode_code(way, 4),)), said.publications), THERE)
-    assert office.taken() == []
+    harness.router.receive(PublicationBatch(bytes((mode_code(way, 4),)), batch.publications), THERE)
+    assert harness.taken() == []
 
 
 def test_what_comes_back_of_several_flushes_is_found_in_each_of_them() -> None:
-    office = Office()
-    office.remote_subscriptions.put(1, record_of(ELSEWHERE, wanted(21, 0.0), 1, 0), ELSEWHERE)
+    harness = RouterHarness()
+    harness.remote_subscriptions.put(1, record_of(ELSEWHERE, wanted(21, 0.0), 1, 0), ELSEWHERE)
     both = []
     for flushed in (passed(5, (5, 1.0, 2.0)), passed(6, (6, 3.0, 2.0), (6, 500.0, 2.0))):
-        ((_, said),) = office.flush(flushed, own=len(flushed.ids))
-        assert isinstance(said, PublicationBatch)
-        both += said.publications
-    office.post.receive(PublicationBatch(bytes((mode_code(TO_OWNER, 2),)) * 3, tuple(both)), THERE)
-    heard = {x for to, _, xs in told(office.taken()) if to == ELSEWHERE for x in xs}
+        ((_, batch),) = harness.flush(flushed, own=len(flushed.ids))
+        assert isinstance(batch, PublicationBatch)
+        both += batch.publications
+    harness.router.receive(
+        PublicationBatch(bytes((mode_code(TO_OWNER, 2),)) * 3, tuple(both)), THERE
+    )
+    heard = {x for to, _, xs in told(harness.taken()) if to == ELSEWHERE for x in xs}
     assert {1.0, 3.0} <= heard
 
 
@@ -110,60 +121,60 @@ def told(sent: list[tuple[NodeId, Message]]) -> list[tuple[NodeId, int, list[flo
 
 
 def test_what_goes_another_way_than_what_was_said_before_is_not_overtaken_by_it() -> None:
-    office = Office()
-    office.remote_subscriptions.on_client_moved(
+    harness = RouterHarness()
+    harness.remote_subscriptions.on_client_moved(
         1, ELSEWHERE, SubscriptionVersion(wanted(21, 50.0), 1, FOREVER)
     )  # this client went there
-    assert told(office.flush(passed(5, (5, 1.0, 0.0)), own=1)) == [(THERE, TO_OWNER, [1.0])]
-    assert told(office.flush(passed(6, (6, 50.0, 0.0)), own=1)) == [
+    assert told(harness.flush(passed(5, (5, 1.0, 0.0)), own=1)) == [(THERE, TO_OWNER, [1.0])]
+    assert told(harness.flush(passed(6, (6, 50.0, 0.0)), own=1)) == [
         (THERE, TO_OWNER, [50.0]), (ELSEWHERE, CLIENTS_ONLY, [1.0, 50.0]),
     ]  # fmt: skip
-    assert told(office.flush(passed(7, (7, 51.0, 0.0)), own=1)) == [
+    assert told(harness.flush(passed(7, (7, 51.0, 0.0)), own=1)) == [
         (THERE, TO_OWNER, [51.0]), (ELSEWHERE, CLIENTS_ONLY, [51.0]),
     ], "what went before has gone there, too"  # fmt: skip
-    assert told(office.flush(passed(8, (8, 500.0, 0.0)), own=1)) == [(THERE, TO_OWNER, [500.0])]
-    assert told(office.flush(passed(9, (9, 52.0, 0.0)), own=1)) == [
+    assert told(harness.flush(passed(8, (8, 500.0, 0.0)), own=1)) == [(THERE, TO_OWNER, [500.0])]
+    assert told(harness.flush(passed(9, (9, 52.0, 0.0)), own=1)) == [
         (THERE, TO_OWNER, [52.0]), (ELSEWHERE, CLIENTS_ONLY, [500.0, 52.0]),
     ]  # fmt: skip
 
 
 def test_of_two_words_at_one_moment_the_second_does_not_go_without_the_first() -> None:
-    office = Office()
-    office.remote_subscriptions.on_client_moved(
+    harness = RouterHarness()
+    harness.remote_subscriptions.on_client_moved(
         1, ELSEWHERE, SubscriptionVersion(wanted(21, 50.0), 1, FOREVER)
     )
-    assert told(office.flush(passed(5, (5, 1.0, 0.0), (5, 50.0, 0.0)), own=2)) == [
+    assert told(harness.flush(passed(5, (5, 1.0, 0.0), (5, 50.0, 0.0)), own=2)) == [
         (THERE, TO_OWNER, [1.0, 50.0]), (ELSEWHERE, CLIENTS_ONLY, [1.0, 50.0]),
     ]  # fmt: skip
 
 
 def test_an_interest_that_is_known_late_hears_what_was_said_before_what_it_wants() -> None:
-    office = Office()
-    office.flush(passed(5, (5, 1.0, 0.0)), own=1)
-    office.flush(passed(6, (6, 50.0, 0.0)), own=1)
-    office.realm.history.mark_routed(
-        int(n) for one in office.realm.history.flushes for n in one.ids
+    harness = RouterHarness()
+    harness.flush(passed(5, (5, 1.0, 0.0)), own=1)
+    harness.flush(passed(6, (6, 50.0, 0.0)), own=1)
+    harness.realm.history.mark_routed(
+        int(n) for one in harness.realm.history.flushes for n in one.ids
     )
-    office.remote_subscriptions.put(7, record_of(ELSEWHERE, wanted(21, 50.0), 6, 0), ELSEWHERE)
-    office.post.send_missed(7, office.realm.history.flushes)
-    assert told(office.taken()) == [(ELSEWHERE, CLIENTS_ONLY, [1.0, 50.0])]
+    harness.remote_subscriptions.put(7, record_of(ELSEWHERE, wanted(21, 50.0), 6, 0), ELSEWHERE)
+    harness.router.send_missed(7, harness.realm.history.flushes)
+    assert told(harness.taken()) == [(ELSEWHERE, CLIENTS_ONLY, [1.0, 50.0])]
 
 
 def test_who_goes_to_speak_elsewhere_is_preceded_by_what_it_said_lately() -> None:
-    office = Office()
-    office.flush(passed(5, (5, 1.0, 0.0)), own=1)
-    office.flush(passed(3 * SECOND, (3 * SECOND, 2.0, 0.0)), own=1)
-    office.post.send_recent_to(9, ELSEWHERE)
-    assert told(office.taken()) == [(ELSEWHERE, PREVIOUS_OWNER, [2.0])]
-    office.post.send_recent_to(9, ELSEWHERE)
-    assert office.taken() == []
+    harness = RouterHarness()
+    harness.flush(passed(5, (5, 1.0, 0.0)), own=1)
+    harness.flush(passed(3 * SECOND, (3 * SECOND, 2.0, 0.0)), own=1)
+    harness.router.send_recent_to(9, ELSEWHERE)
+    assert told(harness.taken()) == [(ELSEWHERE, PREVIOUS_OWNER, [2.0])]
+    harness.router.send_recent_to(9, ELSEWHERE)
+    assert harness.taken() == []
 
 
 def test_who_has_gone_is_told_by_its_site_once_that_knows_where_it_is() -> None:
     remote_subscriptions = RemoteSubscriptions()
     gone = wanted(21, 50.0)
     remote_subscriptions.on_client_moved(5, ELSEWHERE, SubscriptionVersion(gone, 1, FOREVER))
-    _, publications = said((10, 50.0, 0.0), (30, 50.0, 0.0))
+    _, publications = accepted_publications((10, 50.0, 0.0), (30, 50.0, 0.0))
     here, there = np.ones(2, np.bool_), np.zeros(2, np.bool_)
     assert remote_subscriptions.match_moved(publications, here)[0].tolist() == [0, 1]
     put(remote_subscriptions, 20, 21, 50.0, 20, ELSEWHERE)
@@ -184,15 +195,15 @@ def test_who_has_come_here_is_not_told_of_on_its_former_node() -> None:
 
 
 def test_who_asks_how_many_heard_it_is_answered_while_publications_of_clients_wait() -> None:
-    office = Office()
-    realm, asked = office.realm, RemotePublication(first_number(THERE), 77, 5, False, 1.0, 2.0)
+    harness = RouterHarness()
+    realm, asked = harness.realm, RemotePublication(first_number(THERE), 77, 5, False, 1.0, 2.0)
     client = realm.join(1, "ann")
     realm.accounts.bound = 1
     for t in (2, 3):  # first its price becomes known
         for _ in range(3):
             realm.publish(client, messages.PublishRequest(0.0, 0.0), messages.JSON)
-        office.post.receive(CountRequest((asked,)), THERE)
+        harness.router.receive(CountRequest((asked,)), THERE)
         realm.flush(t)
     assert realm.waiting > 0
-    office.post.answer_counts()
-    assert (THERE, CountReply(((asked.id, 0),))) in office.taken()
+    harness.router.answer_counts()
+    assert (THERE, CountReply(((asked.id, 0),))) in harness.taken()
