@@ -73,8 +73,8 @@ def _check_heard(form: messages.Encoding, wire: Wire) -> None:
 class Link:
     """In place of a connection: whatever is asked is done."""
 
-    form = messages.MSGPACK
-    most = 2**20
+    encoding = messages.MSGPACK
+    max_frame_bytes = 2**20
 
     async def open(self, receive: OnMessage, lost: ConnectionLost) -> None:
         self.receive, self.lost = receive, lost
@@ -112,7 +112,7 @@ def notices(form: messages.Encoding, data: bytes) -> None:
 
 async def _notices(form: messages.Encoding, data: bytes) -> None:
     client, link = await _listening()
-    link.form = form
+    link.encoding = form
     for frame in frames(form, data):
         try:
             word = form.read_notice(frame)

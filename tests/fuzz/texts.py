@@ -9,7 +9,7 @@ import msgspec
 
 from nearcast.client_protocol.geometry_json import Area, region_from_area
 from nearcast.client_protocol.limits import Limits, checked_region
-from nearcast.errors import FormulaError, TraceError, WireError
+from nearcast.errors import FormulaError, Refused, TraceError, WireError
 from nearcast.model import predicates
 from nearcast.model.intervals import swept_box
 from nearcast.model.subscription import Filter, Formula
@@ -120,7 +120,7 @@ def areas(data: bytes) -> None:
         where = checked_region(area, LIMITS)
         where = Formula(where) if isinstance(where, str) else region_from_area(area)
         stamped = where.stamped(1_000_000)
-    except (ValueError, RecursionError, msgspec.MsgspecError):
+    except (Refused, ValueError, RecursionError, msgspec.MsgspecError):
         return
     for t in (0, 1_000_000, 10**12, 2**53 - 1):
         stamped.touches(disc(1, 2, 3), t)

@@ -374,8 +374,8 @@ def test_every_end_by_a_node_has_a_code_and_says_bye_with_the_same_reason(tmp_pa
             leaver, broken, stayer = (
                 await connect_raw(node),
                 await connect_raw(node),
+                await connect_raw(node),
             )
-            await connect_raw(node)
             for raw_client in (leaver, broken, stayer):
                 raw_client.send_request(messages.JoinRequest())
                 await raw_client.next()
