@@ -24,7 +24,7 @@ def example(name: str) -> dict[str, Any]:
     return runpy.run_path(str(EXAMPLES / f"{name}.py"))
 
 
-def test_people_who_are_near_chat_and_others_do_not_hear_them() -> None:
+def test_people_who_are_near_chat_and_others_receive_nothing() -> None:
     """Each as a program of its own: lines in, lines out."""
 
     async def story() -> None:
@@ -79,7 +79,7 @@ def test_characters_of_a_game_see_each_other(capsys: pytest.CaptureFixture[str])
         assert any(line.startswith(name) and f"sees {other} at" in line for line in printed)
 
 
-def test_taxis_hear_of_passengers_and_the_trace_has_each_offer(
+def test_taxis_receive_passengers_calls_and_the_trace_has_each_offer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asyncio.run(example("embedded_world")["main"](["--trace", str(tmp_path / "rides")]))

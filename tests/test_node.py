@@ -129,7 +129,7 @@ def test_each_door_lets_out_all_that_was_spoken_behind_it_in_order_and_nothing_e
 
 @pytest.mark.parametrize(("door", "asked"), DOORS)
 @pytest.mark.parametrize(("again", "_"), DOORS)
-def test_who_has_said_stop_hears_and_does_nothing_more_through_any_door(
+def test_who_has_stopped_receives_and_does_nothing_more(
     door: Callable[[Node, int], list[Effect]],
     asked: tuple[object, ...],
     again: Callable[[Node, int], list[Effect]],

@@ -106,7 +106,7 @@ def test_a_wheel_has_all_files_that_the_code_reads(wheel: Path) -> None:
     assert len(zipfile.ZipFile(wheel).read("nearcast/server/http/nearcast.js")) > 10_000
 
 
-def test_an_installed_client_connects_publishes_and_hears(python: Path, tmp_path: Path) -> None:
+def test_an_installed_client_connects_publishes_and_receives(python: Path, tmp_path: Path) -> None:
     script = tmp_path / "client.py"
     script.write_text(CLIENT)
 

@@ -102,7 +102,7 @@ def crowd(rng: Random, n: int, dims: int, spread: str) -> list[Subscription]:
 @pytest.mark.parametrize("make", ENGINES)
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.parametrize("spread", ["uniform", "burning", "sizes", "far"])
-def test_a_moving_crowd_of_hundreds_hears_exactly_what_the_scan_says(
+def test_hundreds_of_moving_subscriptions_match_exactly_what_the_scan_matches(
     make: Callable[[], Matcher], dims: int, spread: str
 ) -> None:
     rng = Random(f"{dims}/{spread}")
@@ -141,7 +141,7 @@ def test_dropping_what_is_not_there_is_no_mistake(make: Callable[[], Matcher]) -
 
 
 @pytest.mark.parametrize("make", ENGINES)
-def test_one_publication_over_a_whole_crowd_is_answered_in_full(
+def test_one_publication_over_all_subscriptions_is_answered_in_full(
     make: Callable[[], Matcher],
 ) -> None:
     engine = make()

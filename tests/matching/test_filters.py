@@ -103,7 +103,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("make", [GridMatcher, KeyedMatcher])
 @settings(max_examples=250)
 @given(worlds(), st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=6))
-def test_a_kernel_says_of_filters_what_python_says(
+def test_a_kernel_evaluates_filters_as_python_does(
     make: type[GridMatcher | KeyedMatcher],
     world: tuple[list[Subscription], list[Publication]],
     later: list[tuple[int, bool]],
@@ -130,7 +130,7 @@ def test_a_kernel_says_of_filters_what_python_says(
         assert engine.faults - before == faults or make is KeyedMatcher
 
 
-def test_many_filters_are_judged_at_many_moments() -> None:
+def test_many_filters_are_evaluated_at_many_moments() -> None:
     rng = Random(5)
     texts = ["a > t", 'b == "x", a < 3', "a >= 1 / (t - 2), b != true", "c == true", 'b > "m"']
     wanted = [
@@ -174,7 +174,7 @@ def test_a_subscription_that_moves_keeps_its_filter() -> None:
     assert engine.match(said, SECOND) == [1]
 
 
-def test_what_formulas_and_filters_cost_is_told_by_pair() -> None:
+def test_what_formulas_and_filters_cost_is_counted_by_pair() -> None:
     engine = GridMatcher()
     plain = Subscription(1, 0, Moving(disc(0, 0, 1)))
     wanted = Subscription(2, 0, Moving(disc(0, 0, 1)), Filter("a > 3, b == 4"))
@@ -205,7 +205,7 @@ def test_of_many_with_an_equality_only_those_with_the_same_value_are_asked() -> 
     assert len(matches.cost.subscription) < 30, "the first few were put when all was rare"
 
 
-def test_however_many_pairs_there_are_all_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_however_many_pairs_there_are_all_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed, "AT_ONCE", 10)
     engine = KeyedMatcher()
     for i in range(25):

@@ -64,7 +64,7 @@ def test_what_has_no_single_centre_is_not_moved_so(region: object) -> None:
         grid.move_many(np.array([1]), np.zeros((1, 3)), 0)
 
 
-def test_most_puts_leave_the_index_alone_and_are_heard_all_the_same() -> None:
+def test_most_puts_leave_the_index_alone_and_are_matched_all_the_same() -> None:
     grid = GridMatcher()
     for i in range(500):
         grid.put(Subscription(i, i, Moving(disc(i, 0, 0.4))))

@@ -158,7 +158,7 @@ def predicates(names: list[str]) -> st.SearchStrategy[str]:
     ),
     weight=st.sampled_from([0, 3, -1.5, "heavy", True, 2**62]),
 )
-def test_whatever_a_stranger_writes_is_refused_with_its_place_or_answered_without_a_stumble(
+def test_whatever_anybody_writes_is_refused_with_its_place_or_evaluated_without_failure(
     texts: list[tuple[str, str]], moments: list[int], weight: int | float | str
 ) -> None:
     engines: list[Matcher] = [ScanMatcher(), GridMatcher(), SweptMatcher(), LazyMatcher()]

@@ -91,7 +91,7 @@ def hears(subscribe: Subscribe, submitted: int, made: int) -> bool:
     st.integers(0, 8 * SECOND)
     | st.sampled_from([SECOND - 1, SECOND, SECOND + 1, 5 * SECOND - 1, 5 * SECOND, 5 * SECOND + 1]),
 )
-def test_the_moving_player_hears_of_the_apple_from_1_to_5_seconds_after_submission(
+def test_the_moving_player_receives_the_apple_from_1_to_5_seconds_after_submission(
     submitted: int, after: int
 ) -> None:
     made = submitted + after

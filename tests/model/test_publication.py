@@ -74,24 +74,24 @@ HEARD = Publication(1, 5, 10 * SECOND, HERE, "chat", {"weight": 4})
 LISTENER = Subscription(9, 6, Moving(disc(0, 0, 1)), Filter("weight > 3"), "chat")
 
 
-def test_who_is_there_on_the_channel_and_interested_hears() -> None:
+def test_who_is_there_on_the_channel_and_interested_receives() -> None:
     assert wants(LISTENER, HEARD, HEARD.t)
 
 
-def test_only_the_same_channel_hears() -> None:
+def test_only_the_same_channel_receives() -> None:
     for channel in ("", "Chat", "chat ", "moves"):
         assert not wants(replace(LISTENER, channel=channel), HEARD, HEARD.t)
         assert not wants(LISTENER, replace(HEARD, channel=channel), HEARD.t)
 
 
-def test_a_publisher_hears_itself_only_where_its_subscription_says_echo() -> None:
+def test_a_publisher_receives_its_own_only_where_its_subscription_has_echo() -> None:
     own = replace(LISTENER, node=HEARD.node)
     assert not wants(own, HEARD, HEARD.t)
     assert wants(replace(own, echo=True), HEARD, HEARD.t)
     assert wants(replace(LISTENER, echo=True), HEARD, HEARD.t)
 
 
-def test_who_is_elsewhere_does_not_hear() -> None:
+def test_who_is_elsewhere_does_not_receive() -> None:
     assert not wants(LISTENER, replace(HEARD, shape=point(1.5, 0)), HEARD.t)
     assert wants(LISTENER, replace(HEARD, shape=point(1, 0)), HEARD.t)
     assert wants(LISTENER, replace(HEARD, shape=disc(3, 0, 2)), HEARD.t)
@@ -100,7 +100,7 @@ def test_who_is_elsewhere_does_not_hear() -> None:
 @pytest.mark.parametrize(
     "attributes", [{}, {"weight": 3}, {"weight": "4"}, {"weight": True}, {"Weight": 4}]
 )
-def test_who_is_not_interested_does_not_hear(attributes: dict[str, Value]) -> None:
+def test_who_is_not_interested_does_not_receive(attributes: dict[str, Value]) -> None:
     assert not wants(LISTENER, replace(HEARD, attributes=attributes), HEARD.t)
     assert wants(replace(LISTENER, filter=None), replace(HEARD, attributes=attributes), HEARD.t)
 
@@ -129,7 +129,7 @@ def test_the_region_and_the_filter_each_count_from_their_own_submission() -> Non
 
 @settings(deadline=None, max_examples=30)
 @given(publications())
-def test_who_listens_everywhere_to_everything_hears_all_of_its_channel(
+def test_who_subscribes_everywhere_to_everything_receives_all_of_its_channel(
     publication: Publication,
 ) -> None:
     everything = Subscription(

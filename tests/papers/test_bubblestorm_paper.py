@@ -35,7 +35,7 @@ from nearcast_papers.bubblestorm.scenarios import (
 from nearcast_papers.fits import correlation, growth_exponent
 from nearcast_papers.paper import NotMeasuredError
 from nearcast_papers.run import reproduce
-from support.small_runs import rows_of, told
+from support.small_runs import by_keys, rows_of
 
 BEGIN = 3_000_000
 
@@ -140,7 +140,7 @@ def test_measures_are_those_of_section_5_2() -> None:
     assert (confusion.known, confusion.should) == (10, 12)
 
 
-def test_straight_lines_correlations_and_recoveries_are_told() -> None:
+def test_straight_lines_correlations_and_recoveries_are_found() -> None:
     fit, slope = fit_line({x: 3.0 + 0.5 * x for x in range(40)}, 5, 30)
     assert (fit, slope) == (pytest.approx(1), pytest.approx(0.5))
     with pytest.raises(NotMeasuredError):
@@ -171,7 +171,7 @@ def test_running_peers_are_counted_where_their_number_changes(spark: SparkSessio
         (4.0, 2, "crashed"), (5.0, 1, "left"),
     )  # fmt: skip
     found = jobs.running_by_second(rows_of(spark, "notes", notes), origins(spark))
-    assert told(found, ("run", "second")) == {
+    assert by_keys(found, ("run", "second")) == {
         ("a", -2): (2,), ("a", 1): (3,), ("a", 4): (2,), ("a", 5): (1,),
     }  # fmt: skip
 
@@ -181,7 +181,7 @@ def test_a_run_settles_after_its_beginning_and_its_last_join(spark: SparkSession
     for joins, settled in (((-2.0, 1, "joined"), 15), ((7.2, 1, "joined"), 23)):
         notes = rows_of(spark, "notes", noted(joins))
         found = jobs.settled_since(positions, notes, origins(spark))
-        assert told(found, ("run",)) == {("a",): (settled,)}
+        assert by_keys(found, ("run",)) == {("a",): (settled,)}
 
 
 def test_sights_are_added_up_by_second_by_node_and_of_one(spark: SparkSession) -> None:
@@ -201,7 +201,7 @@ def test_sights_are_added_up_by_second_by_node_and_of_one(spark: SparkSession) -
     )
     awareness_pairs = spark.createDataFrame(met, columns)
     by_second = jobs.sights_by_second(awareness_pairs, origins(spark))
-    assert told(by_second, ("run", "second")) == {
+    assert by_keys(by_second, ("run", "second")) == {
         ("a", 0): (2, 1, 1, 1, 0, 0, 5, 2.0),
         ("a", 20): (2, 1, 1, 0, 1, 1, 4, 4.0),
     }
@@ -211,13 +211,13 @@ def test_sights_are_added_up_by_second_by_node_and_of_one(spark: SparkSession) -
         for node, x in ((15, 0), (1, 120), (2, 99))
     ]
     positions, notes = rows_of(spark, "positions", places), rows_of(spark, "notes", noted())
-    by_node = told(jobs.sights_by_node(awareness_pairs, positions, notes), ("run", "node"))
+    by_node = by_keys(jobs.sights_by_node(awareness_pairs, positions, notes), ("run", "node"))
     assert by_node["a", 15][:7] == (1, 1, 1, 0, 1, 1, 1)
     assert by_node["a", 16][:7] == (1, 0, 0, 0, 0, 0, 3)
-    one = told(jobs.sights_of_one(awareness_pairs, origins(spark)), ("run", "second"))
+    one = by_keys(jobs.sights_of_one(awareness_pairs, origins(spark)), ("run", "second"))
     assert list(one) == [("a", 0), ("a", 20)] or set(one) == {("a", 0), ("a", 20)}
     assert one["a", 20] == (1, 1, 0, 1, 1, 1)
-    inner = told(jobs.inner_circle(awareness_pairs, positions, notes), ("run",))
+    inner = by_keys(jobs.inner_circle(awareness_pairs, positions, notes), ("run",))
     assert inner == {("a",): (1, 0)}, "2 is within 100 units and not known"
 
 

@@ -86,7 +86,7 @@ def test_spread_may_be_seen_against_its_own_mean_or_against_the_tallest_bar() ->
     assert Figure(nothing).spreads("brothers", "cold") == pytest.approx([0.4, 0.008])
 
 
-def test_the_verdict_is_that_of_the_main_reading_and_the_note_tells_what_others_gave() -> None:
+def test_the_result_is_that_of_the_main_reading_and_the_note_has_what_others_gave() -> None:
     def high(measures: DRTreeMeasures) -> tuple[str, bool]:
         mean = measures.mean("double-wave", "cold", 2)
         return f"{mean:.1f}", mean > 2.9
@@ -101,7 +101,7 @@ def test_the_verdict_is_that_of_the_main_reading_and_the_note_tells_what_others_
     )
 
 
-def test_a_reading_that_changes_nothing_is_not_told_of() -> None:
+def test_a_reading_that_changes_nothing_is_not_mentioned() -> None:
     def most(measures: DRTreeMeasures) -> tuple[str, bool]:
         return f"{max(measures.curve('double-wave', 'cold'))}", True
 

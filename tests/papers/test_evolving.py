@@ -20,7 +20,7 @@ from nearcast_papers.evolving.load_and_accuracy import crossing
 from nearcast_papers.evolving.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS
 from nearcast_papers.evolving.scenarios import DESIGNS, scenario, scenarios
 from nearcast_papers.run import reproduce
-from support.small_runs import rows_of, told
+from support.small_runs import by_keys, rows_of
 
 EXAMPLES = {statement.item: statement for statement in semantics.CLAIMS}
 ALONE = (1, 2, 3, 4, 5, 6, 8, 11)  # decided by examples, without any run
@@ -100,7 +100,7 @@ def test_messages_are_counted_by_second_from_where_positions_begin(spark: SparkS
         "messages",
         [{"run": "a", "t": t, "kind": kind, "bytes": 10, "copies": 2} for t, kind in moments],
     )
-    found = told(jobs.words_by_second(messages, positions), ("run", "second", "kind"))
+    found = by_keys(jobs.words_by_second(messages, positions), ("run", "second", "kind"))
     assert found == {
         ("a", 0, "Interest"): (4, 20),
         ("a", 1, "Cancel"): (2, 10),
@@ -114,7 +114,7 @@ def test_a_note_of_evaluations_counts_for_the_time_before_it(spark: SparkSession
     notes = [{"run": "a", "t": t, "fact": "evaluations", "value": v} for t, v in noted]
     notes.append({"run": "a", "t": 3_200_000, "fact": "faults", "value": 100.0})
     found = jobs.evaluations_by_second(rows_of(spark, "notes", notes), positions)
-    assert told(found, ("run", "second")) == {("a", 0): (8,), ("a", 1): (9,)}
+    assert by_keys(found, ("run", "second")) == {("a", 0): (8,), ("a", 1): (9,)}
 
 
 def moved(rows: list[dict[str, Any]], begin: int, last: int) -> dict[int, list[float]]:
@@ -152,7 +152,7 @@ def test_movement_is_how_many_interests_evolve_and_how_long_in_each_second(
         rows_of(spark, "positions", [{"run": "a", "t": begin}]),
     )
     wanted = moved(rows, begin, last)
-    assert {key[1]: list(value) for key, value in told(found, ("run", "second")).items()} == {
+    assert {key[1]: list(value) for key, value in by_keys(found, ("run", "second")).items()} == {
         second: [moves, pytest.approx(seconds)] for second, (moves, seconds) in wanted.items()
     }
 
@@ -168,7 +168,7 @@ def test_equal_movement_has_one_fingerprint_whenever_it_begins(spark: SparkSessi
         rows_of(spark, table, [row for run in runs for row in run[place]])
         for place, table in enumerate(("interests", "publications", "positions"))
     ]
-    found = told(jobs.movements(*frames), ("run",))
+    found = by_keys(jobs.movements(*frames), ("run",))
     assert found[("a",)] == found[("b",)]
     assert found[("a",)][:2] == (2, 1)
     assert found[("c",)][2] != found[("a",)][2]

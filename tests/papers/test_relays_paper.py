@@ -37,7 +37,7 @@ from nearcast_papers.relays.scenarios import (
     scenarios,
 )
 from nearcast_papers.run import reproduce
-from support.small_runs import rows_of, told
+from support.small_runs import by_keys, rows_of
 
 BEGIN = 2_500_000
 
@@ -84,7 +84,7 @@ def test_who_is_subscribed_is_who_stands_within_vision() -> None:
             assert wanted[a, b] == sees
 
 
-def test_uneven_sources_say_as_much_together() -> None:
+def test_uneven_sources_publish_as_much_together() -> None:
     world = worlds.virtual_reality_world(20, 1)
     uneven = worlds.with_uneven_rates(world, 10.0, 1)
     assert uneven.payload.mean() == pytest.approx(world.payload.mean())
@@ -182,7 +182,7 @@ def test_what_a_peer_is_to_send_is_what_it_sent_and_what_it_withheld(spark: Spar
         rows_of(spark, "notes", notes),
         rows_of(spark, "positions", [{"run": "a", "t": BEGIN}]),
     )
-    assert told(found, ("run", "node", "second")) == {
+    assert by_keys(found, ("run", "node", "second")) == {
         ("a", 1, 0): (pytest.approx((172 + 100 + 2 * 28 + 2 * 100) / 1000), 2),
         ("a", 1, 1): (pytest.approx((22 + 28) / 1000), 0),
         ("a", 2, 0): (pytest.approx((222 + 28) / 500), 0),
@@ -196,7 +196,7 @@ def test_operations_are_counted_by_second(spark: SparkSession) -> None:
     found = jobs.operations_by_second(
         rows_of(spark, "notes", notes), rows_of(spark, "positions", [{"run": "a", "t": BEGIN}])
     )
-    assert told(found, ("run", "second")) == {("a", 0): (2, 0, 1, 0), ("a", 3): (0, 1, 0, 1)}
+    assert by_keys(found, ("run", "second")) == {("a", 0): (2, 0, 1, 0), ("a", 3): (0, 1, 0, 1)}
 
 
 # The whole.

@@ -65,7 +65,7 @@ def test_a_small_reproduction_leaves_claims_figures_and_a_page(
     assert "000.4" in (tmp_path / "report.html").read_text()
 
 
-def test_papers_judged_at_different_times_come_into_one_list(tmp_path: Path) -> None:
+def test_papers_checked_at_different_times_come_into_one_list(tmp_path: Path) -> None:
     for paper in ("first", "second"):
         claim = ClaimResult(paper=paper, claim="1", says="", expected="", measured="", holds=True)
         (tmp_path / paper).mkdir()

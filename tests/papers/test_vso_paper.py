@@ -18,7 +18,7 @@ from nearcast_papers.vso import examples, geometry, jobs
 from nearcast_papers.vso.measures import snapshots
 from nearcast_papers.vso.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
 from nearcast_papers.vso.scenarios import QUICK, scenario, scenarios
-from support.small_runs import rows_of, told
+from support.small_runs import by_keys, rows_of
 
 BEGIN = 2_500_000
 
@@ -44,7 +44,7 @@ def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
 # Geometry.
 
 
-def test_figure_2_counts_both_divisions_of_the_same_crowds() -> None:
+def test_figure_2_counts_both_divisions_of_the_same_populations() -> None:
     found = geometry.count_regions(5)
     assert all(tree % 3 == 1 for tree, _ in found), "each split makes three more"
     assert all(tree >= 5 <= cells for tree, cells in found), "fifty, ten to a region"
@@ -110,7 +110,7 @@ def test_population_is_who_is_there_in_the_middle_of_each_second(spark: SparkSes
         "a", (-2.0, 90, "matcher"), (-1.0, 1, "joined"), (1.2, 2, "joined"), (2.0, 2, "matcher"),
         (2.6, 1, "crashed"), (4.4, 2, "resigned"), (5.0, 2, "left"),
     )  # fmt: skip
-    found = told(jobs.population_by_second(**frames(spark, notes, 6)), ("run", "second"))
+    found = by_keys(jobs.population_by_second(**frames(spark, notes, 6)), ("run", "second"))
     assert found == {
         ("a", 0): (1, 1), ("a", 1): (2, 1), ("a", 2): (2, 2), ("a", 3): (1, 2), ("a", 4): (1, 1),
         ("a", 5): (0, 1),
@@ -132,14 +132,14 @@ def test_bandwidth_is_of_the_last_third_and_of_the_role_in_each_second(
         for t, node, to, size, lost in sent
     ]  # fmt: skip
     tables = frames(spark, notes, 9) | {"messages": rows_of(spark, "messages", messages)}
-    by_node = told(jobs.bandwidth_by_node(**tables), ("run", "matches", "node"))
+    by_node = by_keys(jobs.bandwidth_by_node(**tables), ("run", "matches", "node"))
     assert by_node == {
         ("a", True, 1): (1, 30.0, 30, 7.0, 7, 515.0, 1000),
         ("a", False, 1): (1, 5.0, 5, 0.0, 0, 5.0, 5),
         ("a", True, 2): (3, 107 / 3, 100, 5 / 3, 5, 107 / 3, 100),
         ("a", False, 3): (2, 0.0, 0, 55.0, 100, 0.0, 0),
     }
-    ((counted, matchers, up, up_max, up_min, *_),) = told(
+    ((counted, matchers, up, up_max, up_min, *_),) = by_keys(
         jobs.matcher_bandwidth(**tables), ("run",)
     ).values()
     assert (counted, matchers) == (3, 4 / 3)
@@ -153,7 +153,7 @@ def test_an_epoch_that_two_owners_took_is_disputed(spark: SparkSession) -> None:
         {"run": "a", "t": k, "node": node, "fact": "owner", "about": subscription, "value": epoch}
         for k, (subscription, node, epoch) in enumerate(owners)
     ]
-    found = told(jobs.owners_by_epoch(rows_of(spark, "notes", notes)), ("run",))
+    found = by_keys(jobs.owners_by_epoch(rows_of(spark, "notes", notes)), ("run",))
     assert found == {("a",): (5, 1)}
 
 
@@ -169,7 +169,7 @@ def test_overloads_are_unbroken_stretches_above_the_limit(spark: SparkSession) -
         rows_of(spark, "interests", [{"run": "a", "t": 0, "subscription": 99}]),
         spark.createDataFrame([("a", 0)], "run string, origin long"),
     )
-    assert told(found, ("run", "owner", "first")) == {("a", 7, 1): (2, 21), ("a", 7, 6): (8, 21)}
+    assert by_keys(found, ("run", "owner", "first")) == {("a", 7, 1): (2, 21), ("a", 7, 6): (8, 21)}
 
 
 # The whole.

@@ -67,7 +67,7 @@ def test_every_fix_is_an_interest_and_a_publication(tmp_path: Path) -> None:
     assert {row["shape"] for row in said} == {"point"}
 
 
-def test_the_scenario_tells_what_was_imported(tmp_path: Path) -> None:
+def test_the_scenario_names_what_was_imported(tmp_path: Path) -> None:
     file = parquet(tmp_path, WALK)
     done = import_movement(file, tmp_path / "trace", shape="box", motion="line", channel="c")
     assert done.radius == 1.0  # a hundredth of the longest side

@@ -219,7 +219,7 @@ def test_broken_rows_and_files_are_set_aside_with_their_reasons(
         ({"sums": "1000"}, "rows of deliveries cannot be added up"),
     ],
 )
-def test_what_makes_no_sense_is_told_in_a_sentence(
+def test_what_makes_no_sense_is_refused_in_a_sentence(
     tmp_path: Path, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(TraceError) as refusal:

@@ -135,7 +135,7 @@ def test_every_run_is_what_simulating_it_alone_would_be(
     assert (seen[-1].done, seen[-1].failed, seen[-1].left_s) == (4, 0, 0.0)
 
 
-def test_failures_are_told_and_lose_nothing_and_are_tried_again(
+def test_failures_are_reported_and_lose_nothing_and_are_tried_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def record(name: str) -> None:

@@ -42,7 +42,7 @@ from support.client_server_nodes import (
     THERE,
     client,
     listener,
-    said,
+    make_publication,
     server,
 )
 from support.strategies import ATTRIBUTES, TIMES, regions, shapes, subscriptions
@@ -50,7 +50,7 @@ from support.strategies import ATTRIBUTES, TIMES, regions, shapes, subscriptions
 # The client obeys its application.
 
 
-def test_a_subscription_is_stamped_kept_and_told() -> None:
+def test_a_subscription_is_stamped_kept_and_sent() -> None:
     ann = client()
     subscribe = Subscribe(7, HERE, Filter("weight > t"), "chat", True)
     expected = Subscription(
@@ -60,7 +60,7 @@ def test_a_subscription_is_stamped_kept_and_told() -> None:
     assert ann.subscriptions == {7: expected}
 
 
-def test_a_move_tells_the_region_alone() -> None:
+def test_a_move_sends_the_region_alone() -> None:
     ann = client()
     ann.obey(0, Subscribe(7, HERE, Filter("weight > t"), "chat"))
     assert ann.obey(5, Move(7, THERE)) == [Send(SERVER, Moved(7, THERE.stamped(5)))]
@@ -90,23 +90,23 @@ def test_who_leaves_says_goodbye_and_stops() -> None:
 # The client listens to its server and to nobody else.
 
 
-def test_what_the_server_tells_is_delivered_after_two_messages() -> None:
+def test_what_the_server_sends_is_delivered_after_two_messages() -> None:
     ann = client()
     ann.obey(0, Subscribe(7, HERE))
     ann.obey(0, Subscribe(8, HERE))
-    publication = said(9)
+    publication = make_publication(9)
     assert ann.receive(5, SERVER, Notify(publication, (7, 8))) == [Deliver(publication, (7, 8), 2)]
 
 
 def test_a_copy_of_the_network_is_not_delivered_again() -> None:
     ann = listener()
-    assert len(ann.receive(5, SERVER, Notify(said(9), (7,)))) == 1
-    assert ann.receive(6, SERVER, Notify(said(9), (7,))) == []
-    assert ann.receive_many(7, [(SERVER, Notify(said(9), (7,)))] * 3) == []
-    assert len(ann.receive(8, SERVER, Notify(said(10), (7,)))) == 1
+    assert len(ann.receive(5, SERVER, Notify(make_publication(9), (7,)))) == 1
+    assert ann.receive(6, SERVER, Notify(make_publication(9), (7,))) == []
+    assert ann.receive_many(7, [(SERVER, Notify(make_publication(9), (7,)))] * 3) == []
+    assert len(ann.receive(8, SERVER, Notify(make_publication(10), (7,)))) == 1
 
 
-def test_who_is_asked_tells_the_whole_interest_as_it_is_now() -> None:
+def test_who_is_asked_sends_the_whole_interest_as_it_is_now() -> None:
     ann = client()
     ann.obey(0, Subscribe(7, HERE, Filter("weight > t"), "chat"))
     ann.obey(5, Move(7, THERE))
@@ -120,16 +120,16 @@ def test_who_is_asked_tells_the_whole_interest_as_it_is_now() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Notify(said(9), (7,)),
+        Notify(make_publication(9), (7,)),
         Ask(7),
         Interest(Subscription(7, ANN, THERE)),
         Moved(7, THERE),
         Cancel(7, 0),
-        Post(said(9)),
+        Post(make_publication(9)),
         Bye(0),
     ],
 )
-def test_a_client_ignores_strangers(message: Message) -> None:
+def test_a_client_ignores_unknown_nodes(message: Message) -> None:
     ann = listener()
     before = dict(ann.subscriptions)
     for stranger in (EVE, ANN, 0):
@@ -141,7 +141,7 @@ def test_a_client_ignores_strangers(message: Message) -> None:
 @pytest.mark.parametrize(
     "message", [Interest(Subscription(7, ANN, THERE)), Moved(7, THERE), Cancel(7, 0), Bye(0)]
 )
-def test_a_client_ignores_what_only_a_server_should_hear(message: Message) -> None:
+def test_a_client_ignores_what_only_a_server_should_receive(message: Message) -> None:
     ann = listener()
     assert ann.receive(5, SERVER, message) == [Note("ignored", SERVER)]
     assert list(ann.subscriptions) == [7]
@@ -150,10 +150,10 @@ def test_a_client_ignores_what_only_a_server_should_hear(message: Message) -> No
 # Whom a client knows.
 
 
-def test_a_client_knows_whom_it_heard_where_they_spoke_and_forgets_them() -> None:
+def test_a_client_knows_publishers_where_they_published_and_forgets_them() -> None:
     ann = listener(memory=100)
-    ann.receive(10, SERVER, Notify(said(1, BEN, x=5.0), (7,)))
-    ann.receive(60, SERVER, Notify(said(2, EVE, x=6.0), (7,)))
+    ann.receive(10, SERVER, Notify(make_publication(1, BEN, x=5.0), (7,)))
+    ann.receive(60, SERVER, Notify(make_publication(2, EVE, x=6.0), (7,)))
     assert dict(ann.known(60)) == {BEN: (5.0, 0.0, 0.0), EVE: (6.0, 0.0, 0.0)}
     assert dict(ann.known(110)) == {BEN: (5.0, 0.0, 0.0), EVE: (6.0, 0.0, 0.0)}
     assert dict(ann.known(111)) == {EVE: (6.0, 0.0, 0.0)}
@@ -161,16 +161,16 @@ def test_a_client_knows_whom_it_heard_where_they_spoke_and_forgets_them() -> Non
     assert dict(ann.known(161)) == {}
 
 
-def test_who_is_heard_again_is_known_for_longer_and_at_its_new_place() -> None:
+def test_who_publishes_again_is_known_for_longer_and_at_its_new_place() -> None:
     ann = listener(memory=100)
-    ann.receive(0, SERVER, Notify(said(1, BEN, x=5.0), (7,)))
+    ann.receive(0, SERVER, Notify(make_publication(1, BEN, x=5.0), (7,)))
     ann.receive(90, SERVER, Notify(Publication(2, BEN, 90, box(1, 2, 3, 4)), (7,)))
     assert dict(ann.known(190)) == {BEN: (1.0, 2.0, 0.0)}
 
 
-def test_who_hears_its_own_echo_does_not_know_itself() -> None:
+def test_who_receives_its_own_echo_does_not_know_itself() -> None:
     ann = listener()
-    ann.receive(0, SERVER, Notify(said(1, ANN), (7,)))
+    ann.receive(0, SERVER, Notify(make_publication(1, ANN), (7,)))
     assert dict(ann.known(0)) == {}
 
 
@@ -178,7 +178,9 @@ def test_who_hears_its_own_echo_does_not_know_itself() -> None:
 
 
 @MATCHER_NAMES
-def test_a_post_is_told_once_to_each_who_wants_it_with_all_its_subscriptions(matcher: str) -> None:
+def test_a_publication_is_sent_once_to_each_subscriber_with_all_its_subscriptions(
+    matcher: str,
+) -> None:
     node = server(
         Subscription(7, ANN, HERE),
         Subscription(3, EVE, HERE),
@@ -189,7 +191,7 @@ def test_a_post_is_told_once_to_each_who_wants_it_with_all_its_subscriptions(mat
         Subscription(1, EVE, HERE, channel="chat"),
         matcher=matcher,
     )
-    publication = said(9, BEN)
+    publication = make_publication(9, BEN)
     assert node.receive(5, BEN, Post(publication)) == [
         Send(BEN, Notify(publication, (2,))),
         Send(EVE, Notify(publication, (3,))),
@@ -201,22 +203,22 @@ def test_a_post_is_told_once_to_each_who_wants_it_with_all_its_subscriptions(mat
 def test_a_post_is_matched_at_its_own_moment_and_not_at_the_servers(matcher: str) -> None:
     walker = path(disc(0, 0, 1), [(10.0, 0.0, 0.0)], 1.0)
     node = server(Subscription(7, ANN, walker), matcher=matcher)
-    heard = said(9, x=5.0, t=5 * SECOND)
+    heard = make_publication(9, x=5.0, t=5 * SECOND)
     assert node.receive(60 * SECOND, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
-    assert node.receive(60 * SECOND, BEN, Post(said(10, x=5.0, t=9 * SECOND))) == []
+    assert node.receive(60 * SECOND, BEN, Post(make_publication(10, x=5.0, t=9 * SECOND))) == []
 
 
-def test_a_post_that_nobody_wants_is_told_to_nobody() -> None:
-    assert server().receive(0, BEN, Post(said(9))) == []
-    assert server(Subscription(7, ANN, THERE)).receive(0, BEN, Post(said(9))) == []
+def test_a_publication_that_nobody_wants_is_sent_to_nobody() -> None:
+    assert server().receive(0, BEN, Post(make_publication(9))) == []
+    assert server(Subscription(7, ANN, THERE)).receive(0, BEN, Post(make_publication(9))) == []
 
 
 @MATCHER_NAMES
 def test_an_interest_replaces_its_predecessor_whole(matcher: str) -> None:
     node = server(Subscription(7, ANN, HERE, channel="chat"), matcher=matcher)
     assert node.receive(1, ANN, Interest(Subscription(7, ANN, THERE.stamped(1)))) == []
-    assert node.receive(2, BEN, Post(replace(said(9, t=2), channel="chat"))) == []
-    heard = said(10, x=100.0, t=2)
+    assert node.receive(2, BEN, Post(replace(make_publication(9, t=2), channel="chat"))) == []
+    heard = make_publication(10, x=100.0, t=2)
     assert node.receive(2, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
 
 
@@ -224,7 +226,9 @@ def test_an_interest_replaces_its_predecessor_whole(matcher: str) -> None:
 def test_a_move_changes_the_region_and_keeps_the_rest(matcher: str) -> None:
     node = server(Subscription(7, ANN, HERE, Filter("weight <= t", 0), "chat"), matcher=matcher)
     assert node.receive(5, ANN, Moved(7, THERE.stamped(5 * SECOND))) == []
-    loud = replace(said(9, x=100.0, t=6 * SECOND), channel="chat", attributes={"weight": 6})
+    loud = replace(
+        make_publication(9, x=100.0, t=6 * SECOND), channel="chat", attributes={"weight": 6}
+    )
     assert node.receive(6, BEN, Post(loud)) == [Send(ANN, Notify(loud, (7,)))]
     assert node.receive(6, BEN, Post(replace(loud, channel=""))) == []
     assert node.receive(6, BEN, Post(replace(loud, attributes={"weight": 7}))) == []
@@ -248,18 +252,22 @@ def test_a_move_that_was_overtaken_is_ignored(matcher: str) -> None:
     node = server(Subscription(7, ANN, HERE), matcher=matcher)
     assert node.receive(0, ANN, Moved(7, THERE.stamped(5))) == []
     assert node.receive(0, ANN, Moved(7, HERE.stamped(4))) == [Note("ignored", 7)]
-    heard = said(9, x=100.0, t=6)
+    heard = make_publication(9, x=100.0, t=6)
     assert node.receive(0, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
-    assert node.receive(0, BEN, Post(said(10, t=6))) == []
+    assert node.receive(0, BEN, Post(make_publication(10, t=6))) == []
     assert node.receive(0, ANN, Moved(7, HERE.stamped(5))) == []
-    assert node.receive(0, BEN, Post(said(11, t=6))) == [Send(ANN, Notify(said(11, t=6), (7,)))]
+    assert node.receive(0, BEN, Post(make_publication(11, t=6))) == [
+        Send(ANN, Notify(make_publication(11, t=6), (7,)))
+    ]
 
 
 @MATCHER_NAMES
-def test_a_cancelled_interest_hears_nothing_more(matcher: str) -> None:
+def test_a_cancelled_interest_receives_nothing_more(matcher: str) -> None:
     node = server(Subscription(7, ANN, HERE), Subscription(8, ANN, HERE), matcher=matcher)
     assert node.receive(0, ANN, Cancel(7, 0)) == []
-    assert node.receive(0, BEN, Post(said(9))) == [Send(ANN, Notify(said(9), (8,)))]
+    assert node.receive(0, BEN, Post(make_publication(9))) == [
+        Send(ANN, Notify(make_publication(9), (8,)))
+    ]
     assert node.receive(0, ANN, Cancel(7, 0)) == [], "a copy of the message does no harm"
     assert node.receive(0, ANN, Moved(7, THERE)) == [Send(ANN, Ask(7))]
 
@@ -272,18 +280,22 @@ def test_bye_forgets_all_of_one_and_none_of_others(matcher: str) -> None:
         matcher=matcher,
     )
     assert node.receive(0, ANN, Bye(0)) == []
-    assert node.receive(0, BEN, Post(said(9))) == [Send(EVE, Notify(said(9), (9,)))]
+    assert node.receive(0, BEN, Post(make_publication(9))) == [
+        Send(EVE, Notify(make_publication(9), (9,)))
+    ]
     assert not node.subscriptions.get(ANN)
     assert list(node.owner) == [9]
     assert node.receive(0, ANN, Bye(0)) == []
     assert node.receive(0, BEN, Bye(0)) == [], "nor is it wrong of one who had nothing"
 
 
-@pytest.mark.parametrize("message", [Notify(said(9), (7,)), Ask(7)])
-def test_a_server_has_no_ear_for_what_servers_say(message: Message) -> None:
+@pytest.mark.parametrize("message", [Notify(make_publication(9), (7,)), Ask(7)])
+def test_a_server_ignores_what_servers_send(message: Message) -> None:
     node = server(Subscription(7, ANN, HERE))
     assert [e for e in node.receive(0, ANN, message) if not isinstance(e, Note)] == []
-    assert node.receive(0, BEN, Post(said(9))) == [Send(ANN, Notify(said(9), (7,)))]
+    assert node.receive(0, BEN, Post(make_publication(9))) == [
+        Send(ANN, Notify(make_publication(9), (7,)))
+    ]
 
 
 # Nobody speaks for another.
@@ -291,7 +303,9 @@ def test_a_server_has_no_ear_for_what_servers_say(message: Message) -> None:
 
 def still_hers(node: CentralServer) -> bool:
     """Is the interest of Ann, which Eve has been after, just as it was?"""
-    return node.receive(9, BEN, Post(said(9))) == [Send(ANN, Notify(said(9), (7,)))]
+    return node.receive(9, BEN, Post(make_publication(9))) == [
+        Send(ANN, Notify(make_publication(9), (7,)))
+    ]
 
 
 @MATCHER_NAMES
@@ -305,8 +319,8 @@ def still_hers(node: CentralServer) -> bool:
         (Cancel(7, 0), []),
         (Bye(0), []),
         (Bye(100), []),
-        (Post(said(9)), [Note("refused", 9)]),
-        (Post(said(9, ANN)), [Note("refused", 9)]),
+        (Post(make_publication(9)), [Note("refused", 9)]),
+        (Post(make_publication(9, ANN)), [Note("refused", 9)]),
     ],
 )
 def test_nobody_speaks_for_another(matcher: str, forged: Message, answer: list[Effect]) -> None:
@@ -320,7 +334,7 @@ def test_nobody_speaks_for_another(matcher: str, forged: Message, answer: list[E
 
 
 @MATCHER_NAMES
-def test_a_server_that_missed_the_interest_asks_and_is_told(matcher: str) -> None:
+def test_a_server_that_missed_the_interest_asks_and_gets_it(matcher: str) -> None:
     ann, node = client(), server(matcher=matcher)
     ann.obey(0, Subscribe(7, HERE, None, "chat"))  # this message is lost
     (moved,) = ann.obey(5, Move(7, THERE))
@@ -331,7 +345,7 @@ def test_a_server_that_missed_the_interest_asks_and_is_told(matcher: str) -> Non
     assert answer == Send(SERVER, Interest(Subscription(7, ANN, THERE.stamped(5), None, "chat")))
     assert isinstance(answer, Send)
     assert node.receive(20, ANN, answer.message) == []
-    heard = replace(said(9, x=100.0, t=20), channel="chat")
+    heard = replace(make_publication(9, x=100.0, t=20), channel="chat")
     assert node.receive(20, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
 
 
@@ -380,7 +394,7 @@ class Ideal:
         st.tuples(TIMES, st.sampled_from([ANN, BEN, EVE]), COMMANDS), min_size=10, max_size=25
     )
 )
-def test_whatever_is_commanded_everyone_hears_what_they_want_and_nothing_else(
+def test_whatever_is_commanded_everyone_receives_what_they_want_and_nothing_else(
     matcher: str, lives: list[tuple[int, int, Subscribe | Move | Unsubscribe | Publish]]
 ) -> None:
     ideal = Ideal(matcher)
@@ -449,6 +463,6 @@ def test_a_deployment_is_one_server_and_clients_that_know_it(matcher: str) -> No
     assert ann.rng.random() == Random(5).random()
     (told,) = ann.obey(0, Subscribe(7, HERE))
     assert told == Send(FIRST_SERVER, Interest(Subscription(7, ANN, HERE)))
-    ann.receive(0, FIRST_SERVER, Notify(said(1), (7,)))
+    ann.receive(0, FIRST_SERVER, Notify(make_publication(1), (7,)))
     assert [other for other, _ in ann.known(SECOND // 2)] == [BEN]
     assert list(ann.known(SECOND // 2 + 1)) == []

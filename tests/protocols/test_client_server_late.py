@@ -34,7 +34,7 @@ from support.client_server_nodes import (
     THERE,
     client,
     listener,
-    said,
+    make_publication,
     server,
 )
 
@@ -47,9 +47,9 @@ def test_an_interest_that_a_newer_one_has_overtaken_is_ignored(matcher: str) -> 
     assert node.receive(9, ANN, Interest(Subscription(7, ANN, THERE.stamped(5)))) == []
     assert node.receive(9, ANN, Interest(Subscription(7, ANN, HERE))) == [Note("ignored", 7)]
     assert node.subscriptions[ANN][7].region == THERE.stamped(5)
-    heard = said(9, x=100.0, t=6)
+    heard = make_publication(9, x=100.0, t=6)
     assert node.receive(9, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
-    assert node.receive(9, BEN, Post(said(10, t=6))) == []
+    assert node.receive(9, BEN, Post(make_publication(10, t=6))) == []
 
 
 @MATCHER_NAMES
@@ -72,7 +72,7 @@ def test_an_interest_that_its_goodbye_has_overtaken_is_ignored(
     late = Interest(Subscription(7, ANN, HERE.stamped(since)))
     assert node.receive(9, ANN, late) == [Note("ignored", 7)]
     assert node.receive_many(9, [(ANN, late)]) == [Note("ignored", 7)]
-    assert node.receive(9, BEN, Post(said(9, t=9))) == []
+    assert node.receive(9, BEN, Post(make_publication(9, t=9))) == []
 
 
 @MATCHER_NAMES
@@ -85,10 +85,12 @@ def test_a_goodbye_ends_what_was_before_it_and_nothing_of_a_later_life(
     for message in reversed(arrivals) if goodbye_is_late else arrivals:
         assert node.receive(9, ANN, message) == []
     assert list(node.subscriptions[ANN]) == [8]
-    assert node.receive(9, BEN, Post(said(9, t=9))) == [Send(ANN, Notify(said(9, t=9), (8,)))]
+    assert node.receive(9, BEN, Post(make_publication(9, t=9))) == [
+        Send(ANN, Notify(make_publication(9, t=9), (8,)))
+    ]
 
 
-def test_an_older_goodbye_that_comes_late_takes_back_nothing_that_a_newer_one_said() -> None:
+def test_an_older_goodbye_that_comes_late_takes_back_nothing_of_a_newer_one() -> None:
     node = server()
     node.receive(0, ANN, Bye(5))
     node.receive(0, ANN, Bye(2))
@@ -166,14 +168,14 @@ def deliveries(effects: list[Effect]) -> list[tuple[int, tuple[int, ...]]]:
 @pytest.mark.parametrize(
     ("made", "heard"), [(0, False), (4, False), (5, True), (8, True), (9, False), (20, False)]
 )
-def test_a_client_delivers_what_was_said_while_it_wanted_it_however_late_it_comes(
+def test_a_client_delivers_what_was_published_while_it_wanted_it_however_late(
     made: int, heard: bool
 ) -> None:
     ann = client()
     ann.obey(5, Subscribe(7, HERE))
     ann.obey(9, Unsubscribe(7))
-    effects = ann.receive(30, SERVER, Notify(said(1, t=made), (7,)))
-    assert effects == ([Deliver(said(1, t=made), (7,), 2)] if heard else [])
+    effects = ann.receive(30, SERVER, Notify(make_publication(1, t=made), (7,)))
+    assert effects == ([Deliver(make_publication(1, t=made), (7,), 2)] if heard else [])
     assert [other for other, _ in ann.known(30)] == ([BEN] if heard else [])
 
 
@@ -184,7 +186,7 @@ def test_of_several_subscriptions_a_client_delivers_for_those_that_wanted_it() -
     ann.obey(9, Unsubscribe(7))
     moments = {1: 0, 2: 5, 3: 9}
     heard = [
-        deliveries(ann.receive(20, SERVER, Notify(said(p, t=t), (6, 7, 8))))
+        deliveries(ann.receive(20, SERVER, Notify(make_publication(p, t=t), (6, 7, 8))))
         for p, t in moments.items()
     ]
     assert heard == [[(1, (7,))], [(2, (7, 8))], [(3, (8,))]]
@@ -195,14 +197,14 @@ def test_a_move_or_another_word_on_the_same_subscription_does_not_end_its_span()
     ann.obey(5, Move(7, THERE))
     ann.obey(6, Subscribe(7, HERE, channel="chat"))
     for publication, made in ((1, 0), (2, 4), (3, 5), (4, 9)):
-        effects = ann.receive(9, SERVER, Notify(said(publication, t=made), (7,)))
+        effects = ann.receive(9, SERVER, Notify(make_publication(publication, t=made), (7,)))
         assert deliveries(effects) == [(publication, (7,))]
 
 
 def test_what_is_not_wanted_does_not_spoil_the_copy_that_is() -> None:
     ann = listener()
-    assert ann.receive(5, SERVER, Notify(said(9), (12345,))) == []
-    assert deliveries(ann.receive(6, SERVER, Notify(said(9), (7,)))) == [(9, (7,))]
+    assert ann.receive(5, SERVER, Notify(make_publication(9), (12345,))) == []
+    assert deliveries(ann.receive(6, SERVER, Notify(make_publication(9), (7,)))) == [(9, (7,))]
 
 
 @pytest.mark.parametrize("command", [Move(7, HERE), Unsubscribe(7)])
@@ -212,13 +214,13 @@ def test_a_command_about_nothing_is_a_note_and_changes_nothing(command: Command)
     ann.obey(1, Unsubscribe(7))
     assert ann.obey(2, command) == [Note("ignored", 7)]
     assert ann.subscriptions == {}
-    assert deliveries(ann.receive(9, SERVER, Notify(said(9), (7,)))) == [(9, (7,))]
-    assert deliveries(ann.receive(9, SERVER, Notify(said(10, t=1), (7,)))) == []
+    assert deliveries(ann.receive(9, SERVER, Notify(make_publication(9), (7,)))) == [(9, (7,))]
+    assert deliveries(ann.receive(9, SERVER, Notify(make_publication(10, t=1), (7,)))) == []
 
 
 def test_looking_at_whom_a_client_knows_changes_nothing() -> None:
     ann = listener(memory=10)
-    ann.receive(0, SERVER, Notify(said(1), (7,)))
+    ann.receive(0, SERVER, Notify(make_publication(1), (7,)))
     before = list(ann.known(5))
     assert list(ann.known(50)) == []
     assert list(ann.known(5)) == before == [(BEN, (0.0, 0.0, 0.0))]
@@ -233,9 +235,9 @@ def test_a_client_forgets_old_deliveries_once_there_are_many_and_no_recent_one(
     recent = dedup.DUPLICATE_WINDOW
     for number in range(1_000):
         now = number * recent // 5
-        assert len(ann.receive(now, SERVER, Notify(said(number), (7,)))) == 1
+        assert len(ann.receive(now, SERVER, Notify(make_publication(number), (7,)))) == 1
         for copy in range(max(0, number - 5), number + 1):
-            assert ann.receive(now, SERVER, Notify(said(copy), (7,))) == []
+            assert ann.receive(now, SERVER, Notify(make_publication(copy), (7,))) == []
         assert len(ann.delivered) <= 20
 
 
@@ -245,10 +247,12 @@ def test_a_client_forgets_old_deliveries_once_there_are_many_and_no_recent_one(
 @pytest.mark.parametrize("matcher", EXACT)
 def test_a_post_in_anothers_name_reaches_nobody_in_a_batch_either(matcher: str) -> None:
     node = server(Subscription(7, ANN, HERE), matcher=matcher)
-    first, forged, last = said(1), said(2), said(3)
+    first, forged, last = make_publication(1), make_publication(2), make_publication(3)
     assert node.receive_many(9, [(BEN, Post(first)), (EVE, Post(forged)), (BEN, Post(last))]) == [
         Send(ANN, Notify(first, (7,))),
         Note("refused", 2),
         Send(ANN, Notify(last, (7,))),
     ]
-    assert node.receive(9, EVE, Post(said(4, EVE))) == [Send(ANN, Notify(said(4, EVE), (7,)))]
+    assert node.receive(9, EVE, Post(make_publication(4, EVE))) == [
+        Send(ANN, Notify(make_publication(4, EVE), (7,)))
+    ]

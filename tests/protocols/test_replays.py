@@ -81,7 +81,7 @@ def psense_tell(t: int, hops: int, publication: Publication) -> psense.Publicati
 
 
 @pytest.mark.parametrize("minutes", [2, 6, 9])  # from five and a half on, numbers wrap around
-def test_psense_refuses_what_was_said_of_somebody_minutes_ago(minutes: int) -> None:
+def test_psense_refuses_states_that_are_minutes_old(minutes: int) -> None:
     peer, then = psense_peer(), NOW - minutes * 60 * SECOND
     old = sighting(then, -50.0, 2)
     refuses(peer, EVE, position(then, -50.0, 2))
@@ -151,7 +151,7 @@ REPLAYED = [
 
 
 @pytest.mark.parametrize("message", REPLAYED, ids=lambda message: type(message).__name__)
-def test_von_refuses_what_only_another_may_say_and_what_is_old(message: Any) -> None:
+def test_von_refuses_what_only_another_may_send_and_what_is_old(message: Any) -> None:
     refuses(von_peer(), EVE, message)
 
 
@@ -207,7 +207,7 @@ def test_an_old_piece_that_is_passed_on_late_never_overrides_a_newer_place() -> 
     assert list(peer.known(NOW)) == before == [(ANN, (5.0, 0.0, 0.0))]
 
 
-def test_relays_take_what_is_said_elsewhere_from_the_directory_and_that_from_its_author() -> None:
+def test_relays_take_what_is_published_elsewhere_from_the_directory_or_its_author() -> None:
     peer = relays_peer()
     refuses(peer, BEN, Notify(said(6, ANN)))
     refuses(peer, FIRST_SERVER, Notify(said(6, ANN, LONG_AGO)))
@@ -224,7 +224,7 @@ def test_relays_take_what_is_said_elsewhere_from_the_directory_and_that_from_its
 # Numbers.
 
 
-def test_whoever_uses_anothers_number_does_not_keep_the_other_from_being_heard() -> None:
+def test_whoever_uses_anothers_number_does_not_suppress_what_the_other_publishes() -> None:
     client = client_server.CentralServerClient(ME, Random(1), FIRST_SERVER, SECOND)
     client.obey(NOW - SECOND, Subscribe(1, AREA))
     nodes: list[tuple[Node, int, Any]] = [

@@ -13,7 +13,7 @@ from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
-from support.client_server_nodes import ANN, BEN, SERVER, client, said, server
+from support.client_server_nodes import ANN, BEN, SERVER, client, make_publication, server
 
 WIDE = Subscribe(7, "x <= view + t", variables={"view": 3.0})
 
@@ -57,10 +57,10 @@ def test_the_server_keeps_the_newest_numbers_in_whatever_order_they_come() -> No
     assert known.receive(2, ANN, Tuned(bound(3.5, 5), 7)) == [Note("ignored", 7)]
     assert known.receive(3, ANN, Tuned(bound(5.0, 5), 11)) == []
     assert known.receive(4, BEN, Tuned(bound(1.0, 5), 12)) == [Note("refused", 7)]
-    heard = said(1, BEN, 4.5, 12)
+    heard = make_publication(1, BEN, 4.5, 12)
     assert known.receive(5, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
     assert known.receive(6, ANN, Interest(bound(0.0, 20))) == []  # a new subscription altogether
-    assert known.receive(7, BEN, Post(said(2, BEN, 4.5, 21))) == []
+    assert known.receive(7, BEN, Post(make_publication(2, BEN, 4.5, 21))) == []
 
 
 def test_what_is_delivered_after_tunes_is_what_the_trace_expects() -> None:

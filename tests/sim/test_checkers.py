@@ -31,7 +31,7 @@ def said(number: int, node: int = 1, t: int = 0) -> Publication:
     return Publication(number, node, t, point(0, 0))
 
 
-def test_once_finds_what_is_heard_twice_for_one_subscription() -> None:
+def test_once_finds_what_is_delivered_twice_for_one_subscription() -> None:
     checker = DeliveredOnce()
     checker.delivered(10, 5, said(1), 100)
     with pytest.raises(InvariantError, match=r"at 20 node 5 heard publication 1 twice .* 100"):
@@ -81,7 +81,7 @@ def test_order_is_silent_across_publishers_and_across_subscriptions() -> None:
     checker.delivered(53, 5, said(4, node=1, t=20), 100)
 
 
-def test_not_before_finds_what_is_heard_before_it_was_said() -> None:
+def test_not_before_finds_what_is_delivered_before_it_was_published() -> None:
     checker = NotBeforePublished()
     checker.delivered(50, 5, said(1, t=50), 100)
     checker.delivered(51, 5, said(1, t=50), 101)

@@ -228,7 +228,7 @@ def test_a_restart_begins_a_new_stay_with_identifiers_of_its_own() -> None:
     assert world.simulation.latest_arrival <= world.simulation.now, "all has arrived"
 
 
-def test_who_is_down_says_nothing_and_hears_nothing() -> None:
+def test_who_is_down_sends_nothing_and_receives_nothing() -> None:
     _, sink = ran(crash=0.1, restart_s=2.0)
     down: dict[int, list[tuple[int, int]]] = {}
     for t, entity in notes(sink, "crashed"):
@@ -278,7 +278,7 @@ def test_every_message_of_a_slow_entity_is_late_both_ways() -> None:
         assert row["arrived"] - row["t"] == 50_000 + late
 
 
-def test_whoever_joins_may_be_slow_and_whoever_returns_is_judged_anew() -> None:
+def test_whoever_joins_may_be_slow_and_whoever_returns_is_drawn_anew() -> None:
     _, sink = ran(slow=0.5, slow_ms=200.0, churn_rate=10.0, crash=0.1, restart_s=0.5)
     joins, slowed = (
         notes(sink, "joined"),
@@ -310,7 +310,7 @@ def test_an_entity_returns_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("churn_by", ["leave", "crash"])
-def test_whoever_has_said_goodbye_while_down_never_returns(churn_by: str) -> None:
+def test_whoever_has_left_while_down_never_returns(churn_by: str) -> None:
     """Churn lets each entity go once; all that join more often were brought back by faults."""
     ills: dict[str, Setting] = {"crash": 0.3, "restart_s": 1.0, "churn_rate": 10.0}
     world, sink = ran(seed=3, churn_by=churn_by, **ills)

@@ -288,7 +288,7 @@ def test_who_stops_is_forgotten() -> None:
     ]
 
 
-def test_who_is_told_to_leave_says_so_in_the_trace() -> None:
+def test_who_is_commanded_to_leave_has_a_row_in_the_trace() -> None:
     simulation, sink, log = simulated()
     simulation.start(Actor(1, log))
     simulation.obey(1, Subscribe(77, Moving(disc(0, 0, 1))))
@@ -303,7 +303,9 @@ def test_who_is_told_to_leave_says_so_in_the_trace() -> None:
 
 
 @pytest.mark.parametrize("host", [Unbatched, Simulation])
-def test_who_stops_hears_nothing_more_not_even_of_the_same_moment(host: type[Simulation]) -> None:
+def test_who_stops_receives_nothing_more_not_even_of_the_same_moment(
+    host: type[Simulation],
+) -> None:
     simulation, _, log = simulated(host=host)
     simulation.start(Actor(1, log, {BEGIN: [("say", [2, 2, 2], 7)]}))
     simulation.start(Actor(2, log, {7: [("stop",)]}))

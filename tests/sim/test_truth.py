@@ -53,7 +53,7 @@ def assert_heard_exactly(trace: MemoryTrace) -> None:
 
 
 @pytest.mark.parametrize(("workload", "settings"), WORLDS)
-def test_in_a_calm_network_everyone_hears_exactly_what_touches_their_area_once(
+def test_without_faults_everyone_receives_exactly_what_touches_their_area_once(
     workload: str, settings: dict[str, object]
 ) -> None:
     assert_heard_exactly(run(workload, settings))
@@ -113,7 +113,7 @@ def test_a_bad_network_may_cost_hearing_but_never_repeats(network: dict[str, obj
     assert len(set(heard) & should) > len(should) / 4
 
 
-def test_a_recorded_world_is_heard_exactly(tmp_path: Path) -> None:
+def test_a_recorded_world_is_delivered_exactly(tmp_path: Path) -> None:
     t = [k * 0.25 for k in range(16) for _ in range(12)]
     x = [10.0 * e + 3.0 * k for k in range(16) for e in range(12)]
     y = [float((e * 7 + k) % 23) for k in range(16) for e in range(12)]
@@ -143,7 +143,7 @@ def test_a_trace_on_disk_is_found_in_order(tmp_path: Path, record: str) -> None:
     assert {name: table.rows for name, table in report.tables.items()} == summary.rows
 
 
-def test_a_returned_entity_hears_nothing_of_its_earlier_life() -> None:
+def test_a_returned_entity_receives_nothing_of_its_earlier_session() -> None:
     settings = {"hotspots": "burning", "rate": 2.0, "crash": 0.1, "restart_s": 1.0}
     trace = run("hotspots", settings)
     ended = {

@@ -224,7 +224,7 @@ def test_when_the_play_is_over_nobody_is_anywhere() -> None:
     assert list(stage.script.positions(ENDS)) == []
 
 
-def test_positions_are_asked_in_the_time_of_the_workload_and_told_by_entity() -> None:
+def test_positions_are_asked_in_the_time_of_the_workload_and_given_by_entity() -> None:
     stage = Stage(3)
     for entity in (2, 0, 1):
         stage.enter(entity)

@@ -68,7 +68,7 @@ def test_a_setting_of_another_workload_is_unknown_to_this_one() -> None:
     assert refusal(scenario({"speed": 9.0})).startswith("no setting 'speed'")
 
 
-def test_an_unknown_protocol_or_workload_is_told_what_there_is() -> None:
+def test_the_error_for_an_unknown_protocol_or_workload_names_what_there_is() -> None:
     why = refusal(scenario(protocol="telepathy"))
     assert why.startswith("no protocol 'telepathy'")
     assert all(name in why for name in PROTOCOLS)
@@ -189,7 +189,7 @@ def test_a_scenario_read_back_names_the_same_run(seconds: float) -> None:
     assert again.run == resolved.run
 
 
-def test_a_world_tells_its_recorder_the_complete_scenario() -> None:
+def test_a_world_gives_its_recorder_the_complete_scenario() -> None:
     told: list[Scenario] = []
 
     def recorder(complete: Scenario) -> Recorder:

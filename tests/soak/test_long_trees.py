@@ -6,7 +6,7 @@ import pytest
 
 from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.rtree import SPLITS
-from support.drtree_worlds import assert_heard_exactly, faults, grown, run
+from support.drtree_worlds import assert_delivered_exactly, faults, run, settled_tree
 
 pytestmark = pytest.mark.soak
 
@@ -21,13 +21,13 @@ def test_two_thousand_peers_hear_exactly(strategy: str, split: str, heat: str, d
         dims=dims, dimensions="x,y,z"[: 2 * dims - 1],
     )  # fmt: skip
     assert faults(world.simulation) == []
-    assert_heard_exactly(trace)
+    assert_delivered_exactly(trace)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_thousand_peers_outlive_three_hundred(strategy: str, seed: int) -> None:
-    grove = grown(1000, seed=seed, strategy=strategy, check_ms=1000.0)
+    world = settled_tree(1000, seed=seed, strategy=strategy, check_ms=1000.0)
     for node in Random(seed).sample(range(1000), 300):
-        grove.simulation.crash(node)
-    grove.settle(40)
+        world.simulation.crash(node)
+    world.settle(40)

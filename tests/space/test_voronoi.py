@@ -231,7 +231,7 @@ def test_enclosing_sites_of_a_hard_case_agree_with_the_oracle(points: list[Point
             assert enclosing(sites, site) == touching
 
 
-def test_enclosing_sites_of_a_random_crowd_agree_with_the_oracle() -> None:
+def test_enclosing_sites_of_random_sites_agree_with_the_oracle() -> None:
     rng = Random(4)
     sites = {site: (rng.uniform(0, 100), rng.uniform(0, 100)) for site in range(30)}
     links = {(a, b) for a in sites for b in enclosing(sites, a)}

@@ -19,13 +19,13 @@ from nearcast.sim.simulation import Simulation
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
-from support.brute_force import Heard, delivered, expected
+from support.brute_force import Deliveries, delivered, expected
 
 B = [FIRST_SERVER + k for k in range(10)]
 
 
-class Checked:
-    """A codec that trusts no message to survive it."""
+class CheckedCodec:
+    """A codec that checks that each message comes back as it was."""
 
     def encode(self, message: Message) -> bytes:
         data = CODEC.encode(message)
@@ -33,7 +33,9 @@ class Checked:
         return data
 
 
-class Net:
+class BrokerNetwork:
+    """Brokers and their clients on a simulated network, and what their trace contains."""
+
     def __init__(
         self,
         entities: Iterable[int] = (),
@@ -48,7 +50,7 @@ class Net:
         self.overlay = BrokerOverlay(parameters, lambda node: Random(node), links)
         self.simulation = Simulation(
             network or ConstantDelay(delay),
-            Checked(),
+            CheckedCodec(),
             self.recorder,
             (DeliveredOnce(), NotBeforePublished()),
         )
@@ -100,7 +102,7 @@ class Net:
         self.recorder.flush()
         return delivered(self.trace.table("deliveries"))
 
-    def should(self) -> Heard:
+    def should(self) -> Deliveries:
         self.recorder.flush()
         return expected(self.trace.table("interests"), self.trace.table("publications"))
 

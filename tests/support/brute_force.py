@@ -1,4 +1,4 @@
-"""What should have been heard, by brute force from a trace's own rows: the oracle of every overlay.
+"""What should be delivered, by brute force from the rows of a trace: the oracle of every overlay.
 
 It reads interests and publications as the design defines them and shares no code with the engines
 but the definition of overlap; even motion is written out again.
@@ -12,12 +12,12 @@ from msgspec import json
 from nearcast.model.subscription import Filter, Formula
 from nearcast.space.shapes import Shape, ShapeKind
 
-Heard = set[tuple[int, int]]  # publication, subscription
+Deliveries = set[tuple[int, int]]  # publication, subscription
 PLACE = ("x", "y", "z", "rx", "ry", "rz")
 KINDS = {"point": ShapeKind.POINT, "disc": ShapeKind.DISC, "box": ShapeKind.BOX}
 
 
-def expected(interests: pa.Table, publications: pa.Table) -> Heard:
+def expected(interests: pa.Table, publications: pa.Table) -> Deliveries:
     rows_of = defaultdict(list)
     for row in sorted(interests.to_pylist(), key=lambda row: row["t"]):
         rows_of[row["subscription"]].append(row)
@@ -25,12 +25,12 @@ def expected(interests: pa.Table, publications: pa.Table) -> Heard:
     for rows in rows_of.values():
         ends = [row["t"] for row in rows[1:]] + [float("inf")]
         spans += [(row, end) for row, end in zip(rows, ends, strict=True) if not row["ended"]]
-    heard: Heard = set()
+    due: Deliveries = set()
     for publication in publications.to_pylist():
         for row, end in spans:
             if row["t"] <= publication["t"] < end and wants(row, publication):
-                heard.add((publication["publication"], row["subscription"]))
-    return heard
+                due.add((publication["publication"], row["subscription"]))
+    return due
 
 
 def wants(row: dict, publication: dict) -> bool:
@@ -39,18 +39,18 @@ def wants(row: dict, publication: dict) -> bool:
     if row["node"] == publication["node"] and not row["echo"]:
         return False
     p = publication["t"]
-    said = Shape(
+    published = Shape(
         KINDS[publication["shape"]], *(publication[c] for c in ["x", "y", "z", "rx", "ry", "rz"])
     )
     if row["formula"] is not None:
-        if not Formula(row["formula"], row["since"]).touches(said, p):
+        if not Formula(row["formula"], row["since"]).touches(published, p):
             return False
     else:
         until = p if row["until"] is None else min(p, row["until"])
         dt = (until - row["t"]) / 1e6
         x, y, z = (row[c] + row["v" + c] * dt for c in "xyz")
         rx, ry, rz = (max(row["r" + c] + row["g" + c] * dt, 0.0) for c in "xyz")
-        if not Shape(KINDS[row["shape"]], x, y, z, rx, ry, rz).touches(said):
+        if not Shape(KINDS[row["shape"]], x, y, z, rx, ry, rz).touches(published):
             return False
     if row["filter"] is None:
         return True

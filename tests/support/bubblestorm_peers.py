@@ -1,23 +1,25 @@
-"""Peers of BubbleStorm that stand where they are told."""
+"""Peers of BubbleStorm at given places."""
 
 from random import Random
 from typing import Any
 
 from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
 from nearcast.space.shapes import disc
-from support.bubblestorm_worlds import Crowd
+from support.bubblestorm_worlds import BubbleStormWorld
 
 
-def party(places: list[tuple[float, float]], radius: float = 10.0, **parameters: Any) -> Crowd:
+def joined_world(
+    places: list[tuple[float, float]], radius: float = 10.0, **parameters: Any
+) -> BubbleStormWorld:
     """Peers that stand there, have joined, and have measured how many they are."""
-    crowd = Crowd(**parameters)
+    world = BubbleStormWorld(**parameters)
     for node, (x, y) in enumerate(places):
-        crowd.come(node, disc(x, y, radius))
+        world.join(node, disc(x, y, radius))
     for _ in range(30):
-        crowd.pass_seconds(4)
-        if all(peer.ready for peer in crowd.peers()):
-            return crowd
-    raise AssertionError("they never were ready")
+        world.pass_seconds(4)
+        if all(peer.ready for peer in world.peers()):
+            return world
+    raise AssertionError("the peers did not become ready")
 
 
 def somewhere(count: int, size: float, seed: int = 1) -> list[tuple[float, float]]:
@@ -25,7 +27,7 @@ def somewhere(count: int, size: float, seed: int = 1) -> list[tuple[float, float
     return [(rng.uniform(0, size), rng.uniform(0, size)) for _ in range(count)]
 
 
-def peer_of(crowd: Crowd, node: int) -> BubbleStormPeer:
-    peer = crowd.simulation.nodes[node]
+def peer_of(world: BubbleStormWorld, node: int) -> BubbleStormPeer:
+    peer = world.simulation.nodes[node]
     assert isinstance(peer, BubbleStormPeer)
     return peer

@@ -33,8 +33,8 @@ def run(nodes: int, seconds: float, seed: int = 1, **settings: object) -> Memory
     return memory
 
 
-class Crowd:
-    """Peers that stand where they are told."""
+class BubbleStormWorld:
+    """Peers of BubbleStorm at given places, on a network of one's choice."""
 
     def __init__(
         self, network: Network | None = None, *, checked: bool = False, **parameters: object
@@ -48,7 +48,7 @@ class Crowd:
         self.simulation.checkers = checkers
         self.contacts = Contacts()
 
-    def come(self, node: int, *areas: Shape, strength: float = 1.0) -> BubbleStormPeer:
+    def join(self, node: int, *areas: Shape, strength: float = 1.0) -> BubbleStormPeer:
         peer = BubbleStormPeer(node, Random(node), self.parameters, self.contacts, strength)
         self.simulation.start(peer)
         for number, area in enumerate(areas):

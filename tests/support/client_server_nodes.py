@@ -1,4 +1,4 @@
-"""Who plays in the tests of client and server: Ann listens, Ben speaks, Eve means no good."""
+"""Nodes of client-server tests: Ann subscribes, Ben publishes, Eve sends what she should not."""
 
 from random import Random
 
@@ -30,12 +30,12 @@ def listener(memory: int = 2 * SECOND) -> CentralServerClient:
 
 
 def server(*known: Subscription, matcher: str = "scan") -> CentralServer:
-    """A server that has heard of these interests from those who have them."""
+    """A server that has received these interests from their subscribers."""
     result = CentralServer(SERVER, Random(1), MATCHERS[matcher]())
     for subscription in known:
         assert result.receive(0, subscription.node, Interest(subscription)) == []
     return result
 
 
-def said(publication: int, node: int = BEN, x: float = 0.0, t: int = 0) -> Publication:
+def make_publication(publication: int, node: int = BEN, x: float = 0.0, t: int = 0) -> Publication:
     return Publication(publication, node, t, point(x, 0.0))

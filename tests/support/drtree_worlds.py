@@ -32,7 +32,7 @@ def members(simulation: Simulation) -> dict[Address, Member]:
 
 
 def faults(simulation: Simulation) -> list[str]:
-    """What is not legal in this forest."""
+    """Where the trees are not in their legal state."""
     for node in simulation.nodes.values():
         assert isinstance(node, DRTreePeer)
         return find_violations(members(simulation), node.parameters)
@@ -59,15 +59,15 @@ def run(
     return world, memory
 
 
-def assert_heard_exactly(trace: MemoryTrace, at_least: int = 20) -> None:
-    heard = delivered(trace.table("deliveries"))
+def assert_delivered_exactly(trace: MemoryTrace, at_least: int = 20) -> None:
+    deliveries = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert len(should) > at_least, "a world in which nobody hears anything proves nothing"
-    assert sorted(heard) == sorted(should)
+    assert len(should) > at_least, "a world without deliveries proves nothing"
+    assert sorted(deliveries) == sorted(should)
 
 
-class Grove:
-    """Peers with boxes on a network of one's choice, without a world around them."""
+class DRTreeWorld:
+    """Peers with boxes on a simulated network of one's choice."""
 
     def __init__(self, parameters: Parameters, network: Network | None = None) -> None:
         self.memory = MemoryTrace()
@@ -78,7 +78,7 @@ class Grove:
         )
         self.contacts = MemberContacts(self.period)
 
-    def plant(self, node: int, *areas: Shape) -> DRTreePeer:
+    def join(self, node: int, *areas: Shape) -> DRTreePeer:
         peer = DRTreePeer(node, Random(node), self.parameters, self.contacts)
         self.simulation.start(peer)
         for number, area in enumerate(areas):
@@ -103,13 +103,15 @@ class Grove:
         return members(self.simulation)
 
 
-def grown(count: int, seed: int = 1, network: Network | None = None, **parameters: object) -> Grove:
+def settled_tree(
+    count: int, seed: int = 1, network: Network | None = None, **parameters: object
+) -> DRTreeWorld:
     """A tree of so many peers with random boxes, in its legal state."""
     rng = Random(seed)
-    grove = Grove(Parameters(**parameters), network)  # type-checked by Parameters itself
+    world = DRTreeWorld(Parameters(**parameters), network)  # type-checked by Parameters itself
     for node in range(count):
         area = box(rng.uniform(0, 500), rng.uniform(0, 500), rng.uniform(2, 40), rng.uniform(2, 40))
-        grove.plant(node, area)
-    grove.pass_periods(8)
-    grove.settle()
-    return grove
+        world.join(node, area)
+    world.pass_periods(8)
+    world.settle()
+    return world

@@ -22,7 +22,7 @@ Windows = dict[float, dict[str, Any]]
 
 
 def made_up(seed: int, seconds: int = 12) -> Rows:
-    """Some hear what they should, some twice, some too late, some not at all, some by mistake."""
+    """Some deliveries are right, some doubled, late, missing or unwanted."""
     rng = Random(seed)
     rows: Rows = {name: [] for name in TABLES_IN_ORDER}
     for number in range(2 * seconds):
@@ -72,15 +72,15 @@ def windows_of(rows: Rows, window_s: float, late_s: float) -> Windows:
             waits[row["publication"], row["subscription"]].append(wait)
     due = expected(*(table(rows, name) for name in ("interests", "publications")))
     for pair in due | set(waits):
-        one, heard = window(made[pair[0]]), waits.get(pair, [])
+        one, arrived = window(made[pair[0]]), waits.get(pair, [])
         one["expected"] += pair in due
-        one["missed"] += pair in due and not heard
+        one["missed"] += pair in due and not arrived
         one["spurious"] += pair not in due
-        one["delivered"] += len(heard)
-        one["duplicates"] += max(len(heard) - 1, 0)
-        if pair in due and heard:
+        one["delivered"] += len(arrived)
+        one["duplicates"] += max(len(arrived) - 1, 0)
+        if pair in due and arrived:
             one["correct"] += 1
-            one["late"].append(min(heard) / 1000)
+            one["late"].append(min(arrived) / 1000)
     for row in rows["messages"]:
         one = window(row["t"])
         one["messages"] += row["copies"]
@@ -89,8 +89,8 @@ def windows_of(rows: Rows, window_s: float, late_s: float) -> Windows:
     return dict(found)
 
 
-def told(one: dict[str, Any]) -> dict[str, Any]:
-    """A true window as `analyse --follow --json` says it, but for percentiles between ranks."""
+def as_printed(one: dict[str, Any]) -> dict[str, Any]:
+    """A true window as `analyse --follow --json` prints it, but for percentiles between ranks."""
     late = one["late"]
     return {
         **{name: one[name] for name in COUNTS},

@@ -23,8 +23,8 @@ class Tick(Timer, frozen=True):
     pass
 
 
-class Lone(Node):
-    """A site and no more."""
+class SiteNode(Node):
+    """A node that is one site of the mesh, and nothing else."""
 
     def __init__(self, node: NodeId, parameters: Parameters | None = None) -> None:
         super().__init__(node, Random(node))
@@ -43,7 +43,7 @@ class Lone(Node):
         assert self.mesh.on(message, sender)
 
 
-class Net:
+class MeshNetwork:
     """Sites on a network of one's choice."""
 
     def __init__(self, network: Network | None = None, **parameters: float) -> None:
@@ -53,25 +53,27 @@ class Net:
         self.parameters = Parameters(**parameters)
 
     def join(self, node: NodeId, place: Point, contact: NodeId | None, reach: float = 0.0) -> Mesh:
-        lone = Lone(node, self.parameters)
-        self.simulation.start(lone)
+        site_node = SiteNode(node, self.parameters)
+        self.simulation.start(site_node)
         self.act(node, lambda mesh: mesh.join_at(place, contact, reach))
-        return lone.mesh
+        return site_node.mesh
 
     def act(self, node: NodeId, verb: object) -> None:
-        lone = self.lone(node)
+        site_node = self.site_node(node)
         assert callable(verb)
-        lone._advance(self.simulation.now)
-        verb(lone.mesh)
-        self.simulation._apply(lone, lone.out.drain())
+        site_node._advance(self.simulation.now)
+        verb(site_node.mesh)
+        self.simulation._apply(site_node, site_node.out.drain())
 
-    def lone(self, node: NodeId) -> Lone:
-        lone = self.simulation.nodes[node]
-        assert isinstance(lone, Lone)
-        return lone
+    def site_node(self, node: NodeId) -> SiteNode:
+        site_node = self.simulation.nodes[node]
+        assert isinstance(site_node, SiteNode)
+        return site_node
 
     def meshes(self) -> dict[NodeId, Mesh]:
-        return {n: self.lone(n).mesh for n in self.simulation.nodes if self.lone(n).mesh.me}
+        return {
+            n: self.site_node(n).mesh for n in self.simulation.nodes if self.site_node(n).mesh.me
+        }
 
     def pass_seconds(self, seconds: float) -> None:
         self.simulation.run(self.simulation.now + round(seconds * SECOND))
@@ -106,11 +108,11 @@ class Net:
         raise AssertionError(f"after {seconds} s: {self.wrong()[:5]}")
 
 
-def grown(
+def settled_mesh(
     count: int, seed: int = 1, reach: float = 0.0, network: Network | None = None, **set_: float
-) -> Net:
-    """So many sites at random places that came at once, with nobody known but the first."""
-    net, rng = Net(network, **set_), Random(seed)
+) -> MeshNetwork:
+    """So many sites at random places that join at once and know only the first."""
+    net, rng = MeshNetwork(network, **set_), Random(seed)
     for node in range(count):
         place = rng.uniform(0, 500), rng.uniform(0, 500)
         net.join(node, place, 0 if node else None, reach)

@@ -1,4 +1,4 @@
-"""Worlds of peers for tests: stand them where they are told, or run a workload; then compare."""
+"""Worlds of peers for tests: at given places or with a workload, compared with brute force."""
 
 from collections.abc import Iterable
 from math import dist
@@ -19,8 +19,8 @@ from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
 
 
-class Party:
-    """Peers that stand where they are told, on a network of one's choice."""
+class PeerWorld:
+    """Peers of any overlay at given places, on a network of one's choice."""
 
     def __init__(self, protocol: str, network: Network | None = None, **parameters: object) -> None:
         kind = PROTOCOLS[protocol]
@@ -31,7 +31,7 @@ class Party:
             network or ConstantDelay(50_000), kind.codec, Recorder(self.memory), (DeliveredOnce(),)
         )
 
-    def come(self, node: int, *areas: Shape, echo: bool = False) -> Any:
+    def join(self, node: int, *areas: Shape, echo: bool = False) -> Any:
         peer = self.overlay.entity(node, Random(node))
         self.simulation.start(peer)
         for number, area in enumerate(areas):
@@ -69,11 +69,11 @@ def run(
     return memory
 
 
-def assert_heard_exactly(trace: MemoryTrace, at_least: int = 20) -> None:
-    heard = delivered(trace.table("deliveries"))
+def assert_delivered_exactly(trace: MemoryTrace, at_least: int = 20) -> None:
+    deliveries = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert len(should) >= at_least, "a world in which nobody hears anything proves nothing"
-    assert sorted(heard) == sorted(should)
+    assert len(should) >= at_least, "a world without deliveries proves nothing"
+    assert sorted(deliveries) == sorted(should)
 
 
 def recall(trace: MemoryTrace, radius: float) -> float:

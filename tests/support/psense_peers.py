@@ -1,4 +1,4 @@
-"""Peers of pSense that stand where they are told, and runs of it with a workload."""
+"""Peers of pSense at given places, and runs of pSense with a workload."""
 
 from math import dist
 from random import Random
@@ -11,21 +11,23 @@ from nearcast.sim.network import Network
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import ball, disc, point
 from nearcast.trace.sinks import MemoryTrace
-from support import peer_worlds as party
+from support import peer_worlds
 
 
-class Party(party.Party):
+class PSenseWorld(peer_worlds.PeerWorld):
+    """Peers of pSense at given places, on a network of one's choice."""
+
     def __init__(self, network: Network | None = None, **parameters: object) -> None:
         super().__init__("psense", network, **parameters)
 
-    def crowd(self, many: int, size: float, radius: float, seed: int) -> None:
+    def join_many(self, many: int, size: float, radius: float, seed: int) -> None:
         rng = Random(seed)
         for node in range(many):
             x, y, z = (rng.uniform(0, size) for _ in range(3))
-            self.come(node, ball(x, y, z if self.parameters.dimensions == 3 else 0.0, radius))
+            self.join(node, ball(x, y, z if self.parameters.dimensions == 3 else 0.0, radius))
 
-    def strangers(self) -> list[tuple[int, int]]:
-        """Who is near whom without being known to it."""
+    def unknown_near_nodes(self) -> list[tuple[int, int]]:
+        """Pairs of a node and a near node that it does not know."""
         places = {peer.id: peer._vision() for peer in self.peers()}
         return [
             (one.id, node)
@@ -37,16 +39,16 @@ class Party(party.Party):
         ]
 
 
-def speak_everywhere(party: Party, first: int = 0) -> None:
-    for number, peer in enumerate(list(party.peers()), first):
+def publish_everywhere(world: PSenseWorld, first: int = 0) -> None:
+    for number, peer in enumerate(list(world.peers()), first):
         vision = peer._vision()
         assert vision is not None
-        party.obey(peer.id, Publish(number, point(*vision.place)))
+        world.obey(peer.id, Publish(number, point(*vision.place)))
 
 
 def run(nodes: int, seconds: float, seed: int = 1, **settings: object) -> MemoryTrace:
     settings = {"radius": 150.0, **settings}
-    return party.run("psense", "waypoint", nodes, seconds, seed, **settings)
+    return peer_worlds.run("psense", "waypoint", nodes, seconds, seed, **settings)
 
 
 def alone(limit: int = 5000) -> PSensePeer:

@@ -1,4 +1,4 @@
-"""The naive configuration of [Lehn], and members of nothing but relays on a network at will."""
+"""The naive configuration of [Lehn], and nodes with nothing but relays on a simulated network."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -47,8 +47,8 @@ def scene(nodes: int, seed: int, *, density: float = 0.6, capacity: float = 6000
     )
 
 
-class Naive:
-    """Paths as lists, and everything counted anew from them, as the paper's text says it."""
+class NaiveConfiguration:
+    """Paths as lists, and everything counted anew from them, as in the text of [Lehn]."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -100,11 +100,11 @@ class Naive:
         return cost(self.paths) - cost(after)
 
 
-# Members of nothing but relays.
+# Nodes with nothing but relays.
 
 
-class Member(Node):
-    """It is acquainted with all of the others, and wants what everybody says."""
+class RelayNode(Node):
+    """It knows all of the others and wants all that they publish."""
 
     def __init__(self, node_id: int, others: Sequence[int], parameters: Parameters, **more) -> None:
         super().__init__(node_id, Random(node_id))
@@ -124,15 +124,15 @@ class Member(Node):
 
     def on_command(self, command: Command) -> None:
         if isinstance(command, Publish):
-            audience = dict.fromkeys(self.others, 0.5)
-            self.relays.disseminate(command.stamped(self.id, self.now), audience)
+            destinations = dict.fromkeys(self.others, 0.5)
+            self.relays.disseminate(command.stamped(self.id, self.now), destinations)
         elif isinstance(command, Leave):
             self.relays.leave()
             self.out.stop()
 
 
-class Drawn:
-    """A network whose delays somebody has thought out."""
+class ScriptedDelays:
+    """A network with the given delays, one after the other."""
 
     def __init__(self, delays: Sequence[Time]) -> None:
         self._delays, self._next = delays, 0
@@ -142,12 +142,14 @@ class Drawn:
         return [self._delays[self._next % len(self._delays)]]
 
 
-class Club:
+class RelayNetwork:
+    """Relay nodes on a simulated network; it notes what they publish."""
+
     def __init__(
         self,
         members: int,
         network: Network,
-        checkers: Sequence[Callable[["Club"], Checker]] = (),
+        checkers: Sequence[Callable[["RelayNetwork"], Checker]] = (),
         parameters: Parameters | None = None,
         **more,
     ) -> None:
@@ -155,34 +157,36 @@ class Club:
         made = tuple(make(self) for make in checkers)
         self.simulation = Simulation(network, CODEC, Recorder(self.memory), made)
         self.parameters = parameters or Parameters()
-        self.everybody = list(range(members))
-        self.spoken: list[tuple[Time, int, int]] = []  # when, what, by whom
-        for node in self.everybody:
-            self.simulation.start(Member(node, self.everybody, self.parameters, **more))
+        self.node_ids = list(range(members))
+        self.published: list[tuple[Time, int, int]] = []  # when, what, by whom
+        for node in self.node_ids:
+            self.simulation.start(RelayNode(node, self.node_ids, self.parameters, **more))
 
-    def member(self, node: int) -> Member:
+    def member(self, node: int) -> RelayNode:
         found = self.simulation.nodes[node]
-        assert isinstance(found, Member)
+        assert isinstance(found, RelayNode)
         return found
 
     def relays(self, node: int) -> Relays:
         return self.member(node).relays
 
-    def speak(self, node: int) -> None:
+    def publish(self, node: int) -> None:
         if node in self.simulation.nodes:
-            number = len(self.spoken)
-            self.spoken.append((self.simulation.now, number, node))
+            number = len(self.published)
+            self.published.append((self.simulation.now, number, node))
             self.simulation.obey(node, Publish(number, point(0, 0)))
 
-    def speak_every(self, period: Time, until: Time, speakers: Sequence[int] | None = None) -> None:
+    def publish_every(
+        self, period: Time, until: Time, publishers: Sequence[int] | None = None
+    ) -> None:
         for t in range(self.simulation.now + 1, until, period):
-            for node in self.everybody if speakers is None else speakers:
-                self.simulation.at(t, lambda node=node: self.speak(node))
+            for node in self.node_ids if publishers is None else publishers:
+                self.simulation.at(t, lambda node=node: self.publish(node))
 
     def force(self, kind: int, node: int, flow: Flow, whom: int) -> None:
-        """Let a member ask for an operation that gains much, if it is one at all."""
+        """Let a node ask for an operation that gains much, if it is one at all."""
         member = self.simulation.nodes.get(node)
-        if not isinstance(member, Member) or not member.relays.table.is_free(flow):
+        if not isinstance(member, RelayNode) or not member.relays.table.is_free(flow):
             return
         member.now = self.simulation.now
         member.relays._request(Option(kind, flow, whom, 1e9, 1e9), self.simulation.now)
@@ -193,7 +197,7 @@ class Club:
         node, nodes = flow[0], [flow[0]]
         while node != flow[1]:
             there = self.simulation.nodes.get(node)
-            entry = there.relays.table.entries.get(flow) if isinstance(there, Member) else None
+            entry = there.relays.table.entries.get(flow) if isinstance(there, RelayNode) else None
             if entry is None or entry.next in nodes:
                 return None
             node = entry.next
@@ -201,7 +205,7 @@ class Club:
         return nodes
 
     def flows(self) -> list[Flow]:
-        present = [node for node in self.everybody if node in self.simulation.nodes]
+        present = [node for node in self.node_ids if node in self.simulation.nodes]
         return [(s, d) for s in present for d in present if s != d]
 
     def broken(self) -> list[Flow]:
@@ -210,8 +214,8 @@ class Club:
     def pass_seconds(self, seconds: float) -> None:
         self.simulation.run(self.simulation.now + round(seconds * SECOND))
 
-    def heard(self) -> set[tuple[int, int]]:
-        """What, by whom."""
+    def delivered(self) -> set[tuple[int, int]]:
+        """Publication and node of each delivery."""
         self.simulation.recorder.flush()
         rows = self.memory.table("deliveries").to_pylist()
         return {(row["publication"], row["node"]) for row in rows}

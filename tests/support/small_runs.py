@@ -1,4 +1,4 @@
-"""Rows of little runs that say only what a test cares for, and results back by their keys."""
+"""Rows of small runs with only the columns that a test needs, and results by their keys."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,8 +25,8 @@ def _default(field: pa.Field) -> Any:
     return {pa.string(): "", pa.bool_(): False, pa.float64(): 0.0}.get(field.type, 0)
 
 
-def told(result: DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """A result by its keys; a key told twice is a mistake."""
+def by_keys(result: DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """A result by its keys; a key that occurs twice is a mistake."""
     rows = [row.asDict() for row in result.collect()]
     values = [name for name in result.columns if name not in keys]
     found = {tuple(row[key] for key in keys): tuple(row[name] for name in values) for row in rows}

@@ -1,4 +1,4 @@
-"""Who plays in the tests of VSO: members on a network of one's choice, watched at every step."""
+"""Worlds of VSO for tests: nodes on a network of one's choice, checked at every step."""
 
 from random import Random
 from typing import Any
@@ -31,14 +31,14 @@ BAD = {"crash": 0.02, "restart_s": 5.0, "loss": 0.05, "partition": 0.05, "partit
 EAGER = {"limit": 4.0, "overload_ms": 500.0, "adjust_ms": 500.0}
 
 
-class Town:
-    """Members without a world around them. `calm`: no owner may ever be one of two."""
+class VsoWorld:
+    """VSO nodes on a simulated network. `fault_free`: a subscription never has two owners."""
 
     def __init__(
         self,
         network: Network | None = None,
         *,
-        calm: bool = True,
+        fault_free: bool = True,
         seed: int = 1,
         **settings: object,
     ) -> None:
@@ -50,13 +50,13 @@ class Town:
             Recorder(self.memory),
             (DeliveredOnce(), NotBeforePublished()),
         )
-        watch_owners(self.simulation, calm=calm)
+        watch_owners(self.simulation, fault_free=fault_free)
         self.overlay = VsoDeployment(
             Parameters(**settings), lambda node: stream(seed, "node", node)
         )
         for server in self.overlay.servers():
             self.simulation.start(server)
-        self.passes(2)
+        self.pass_seconds(2)
 
     @property
     def members(self) -> dict[int, VsoNode]:
@@ -66,7 +66,7 @@ class Town:
     def sites(self) -> dict[int, Site]:
         return {site.id: site for site in sites_of(self.simulation.nodes)}
 
-    def enter(self, node: int, *regions: Region, echo: bool = False) -> VsoNode:
+    def join(self, node: int, *regions: Region, echo: bool = False) -> VsoNode:
         member = self.overlay.entity(node, Random(node))
         self.simulation.start(member)
         for number, region in enumerate(regions):
@@ -76,12 +76,12 @@ class Town:
     def obey(self, node: int, command: Command) -> None:
         self.simulation.obey(node, command)
 
-    def passes(self, seconds: float) -> None:
+    def pass_seconds(self, seconds: float) -> None:
         self.simulation.run(self.simulation.now + round(seconds * SECOND))
 
-    def settles(self, within: float = 40.0) -> None:
-        """What is wrong does not stay so: nothing for longer than three looks in a row."""
-        assert lasting(self.simulation, round(within)) == []
+    def assert_settles(self, within: float = 40.0) -> None:
+        """Assert that no violation lasts longer than three checks in a row."""
+        assert lasting_violations(self.simulation, round(within)) == []
 
     def owned(self) -> dict[int, int]:
         """How many subscriptions each site owns."""
@@ -90,29 +90,29 @@ class Town:
             for number, site in self.sites.items()
         }
 
-    def heard_and_wanted(self) -> tuple[list[tuple[int, int]], set[tuple[int, int]]]:
+    def delivered_and_expected(self) -> tuple[list[tuple[int, int]], set[tuple[int, int]]]:
         self.simulation.recorder.flush()
         deliveries = delivered(self.memory.table("deliveries"))
         return deliveries, expected(
             self.memory.table("interests"), self.memory.table("publications")
         )
 
-    def assert_heard_exactly(self, at_least: int = 20) -> None:
-        heard, wanted = self.heard_and_wanted()
-        assert len(wanted) > at_least, "a town in which nobody hears anything proves nothing"
-        assert sorted(heard) == sorted(wanted)
+    def assert_delivered_exactly(self, at_least: int = 20) -> None:
+        deliveries, wanted = self.delivered_and_expected()
+        assert len(wanted) > at_least, "a world without deliveries proves nothing"
+        assert sorted(deliveries) == sorted(wanted)
 
 
-def crowd(town: Town, count: int) -> None:
+def join_many(world: VsoWorld, count: int) -> None:
     for node in range(count):
-        x, y = town.rng.uniform(0, SIDE), town.rng.uniform(0, SIDE)
-        town.enter(node, Moving(disc(x, y, 100.0)))
+        x, y = world.rng.uniform(0, SIDE), world.rng.uniform(0, SIDE)
+        world.join(node, Moving(disc(x, y, 100.0)))
 
 
-def lasting(simulation: Simulation, looks: int) -> list[str]:
-    """What is wrong for longer than three looks in a row, one each second."""
+def lasting_violations(simulation: Simulation, checks: int) -> list[str]:
+    """Violations that last longer than three checks in a row, one each second."""
     found: dict[str, int] = {}
-    for _ in range(looks):
+    for _ in range(checks):
         simulation.run(simulation.now + SECOND)
         found = {
             one: found.get(one, 0) + 1 for one in find_violations(simulation.nodes, simulation.now)
@@ -120,9 +120,9 @@ def lasting(simulation: Simulation, looks: int) -> list[str]:
     return [one for one, times in found.items() if times > 3]
 
 
-def watch_owners(simulation: Simulation, *, calm: bool) -> None:
+def watch_owners(simulation: Simulation, *, fault_free: bool) -> None:
     """Check at every moment that subscriptions have single owners."""
-    simulation.checkers.append(InvariantChecker(simulation.nodes, [SingleOwners(calm=calm)]))
+    simulation.checkers.append(InvariantChecker(simulation.nodes, [SingleOwners(calm=fault_free)]))
 
 
 def run(
@@ -131,7 +131,7 @@ def run(
     seconds: float = 10.0,
     seed: int = 1,
     *,
-    calm: bool = False,
+    fault_free: bool = False,
     **settings: object,
 ) -> tuple[SimulatedWorld, MemoryTrace]:
     memory = MemoryTrace()
@@ -142,7 +142,7 @@ def run(
     world = SimulatedWorld(
         scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
     )
-    watch_owners(world.simulation, calm=calm)
+    watch_owners(world.simulation, fault_free=fault_free)
     world.run()
     return world, memory
 
@@ -167,19 +167,19 @@ def consistency(memory: MemoryTrace, radius: float, after: int) -> float:
     return seen / should
 
 
-def sensible(town: Town) -> st.SearchStrategy[tuple[int, int, Any]]:
+def plausible_messages(world: VsoWorld) -> st.SearchStrategy[tuple[int, int, Any]]:
     """Any message of the protocol, often about somebody and something that is there."""
-    somebody = st.sampled_from(list(town.simulation.nodes))
-    something = st.sampled_from([s for m in town.members.values() for s in m.client.subscriptions])
+    somebody = st.sampled_from(list(world.simulation.nodes))
+    something = st.sampled_from([s for m in world.members.values() for s in m.client.subscriptions])
     message = st.one_of(*[messages(kind) for kind in CODEC.messages])
 
     def likely(drawn: tuple[Any, int, int]) -> Any:
-        said, node, subscription = drawn
-        told = {name: getattr(said, name) for name in said.__struct_fields__}
+        drawn_message, node, subscription = drawn
+        fields = {name: getattr(drawn_message, name) for name in drawn_message.__struct_fields__}
         chosen = {"subscription": subscription, "owner": node, "client": node, "contact": node}
         chosen |= {"node": node, "gateway": node}
-        told |= {n: v for n, v in chosen.items() if n in told and isinstance(told[n], int)}
-        return type(said)(**told)
+        fields |= {n: v for n, v in chosen.items() if n in fields and isinstance(fields[n], int)}
+        return type(drawn_message)(**fields)
 
     aimed = st.tuples(message, somebody, something).map(likely)
     return st.tuples(somebody, somebody, aimed | message)

@@ -67,7 +67,7 @@ def test_what_breaks_the_schema_is_refused_by_its_name(tmp_path: Path) -> None:
         read(root, "notes")
 
 
-def test_what_is_no_trace_is_told_in_one_line(tmp_path: Path) -> None:
+def test_what_is_no_trace_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"^there is no trace at .*nowhere: no such folder$"):
         read(tmp_path / "nowhere", "notes")
     with pytest.raises(TraceError, match=r"holds no trace: neither scenario.json nor a table$"):

@@ -143,7 +143,7 @@ def test_a_flush_that_fails_leaves_the_trace_as_it_was(
     assert validate(folder.path).problems == ()
 
 
-def test_a_folder_that_was_taken_away_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_was_taken_away_is_reported_in_one_line(tmp_path: Path) -> None:
     folder = TraceFolder(tmp_path / "trace", SCENARIO)
     folder.write(tables())
     folder.path.rename(tmp_path / "elsewhere")

@@ -71,7 +71,7 @@ def test_other_seeds_give_other_victims_and_moments() -> None:
     assert acts(churn_rate=2.0, seed=1) != acts(churn_rate=2.0, seed=2)
 
 
-def test_all_join_at_once_unless_told_otherwise() -> None:
+def test_all_join_at_once_by_default() -> None:
     assert acts(3) == [(0, 0, ChurnAction.JOIN), (0, 1, ChurnAction.JOIN), (0, 2, ChurnAction.JOIN)]
 
 

@@ -76,7 +76,7 @@ def test_a_life_keeps_the_promises_of_every_workload(
 
 @settings(deadline=None, max_examples=30)
 @given(chosen=chosen, life=lives)
-def test_a_player_is_where_its_area_is_and_says_so(
+def test_a_player_is_where_its_area_is_and_publishes_it(
     chosen: dict[str, float], life: tuple[int, int, Time]
 ) -> None:
     lived = game(6, **chosen).life(*life)
@@ -123,7 +123,7 @@ def test_position_updates_come_at_the_rate_while_walking_and_never_while_pausing
     assert walking == moments
 
 
-def test_pickups_come_now_and_then_within_reach_and_say_so() -> None:
+def test_pickups_come_now_and_then_within_reach_and_are_published() -> None:
     commands = minute(game(pickups=2.0, rate=1.0, scale=3.0), 4)
     picked = [(t, c) for t, c in commands if isinstance(c, Publish) and c.attributes]
     assert 70 <= len(picked) <= 180

@@ -174,7 +174,7 @@ def test_an_explosion_is_followed_by_silence_and_a_new_life_elsewhere() -> None:
     assert seen >= 3
 
 
-def test_hits_and_collisions_are_told_to_the_player_concerned_where_it_is() -> None:
+def test_hits_and_collisions_are_published_where_the_player_concerned_is() -> None:
     played, told = game(), 0
     log = played.log(0)
     for entity in range(8):
@@ -252,7 +252,7 @@ VECTORS = st.tuples(NUMBERS_4, NUMBERS_4, NUMBERS_4)
 
 
 @given(update=st.builds(ShipUpdate, VECTORS, VECTORS, VECTORS, VECTORS))
-def test_an_update_says_what_was_put_into_it(update: ShipUpdate) -> None:
+def test_an_update_contains_what_was_put_into_it(update: ShipUpdate) -> None:
     assert unpack(pack(update)) == update
 
 
@@ -272,7 +272,7 @@ def test_a_prediction_flies_straight_on(
         assert q == pytest.approx(p + v * after / 1e6, abs=1e-6)
 
 
-def test_differences_are_those_of_the_newest_word_that_was_heard() -> None:
+def test_differences_are_those_of_the_newest_update_that_was_received() -> None:
     still = (0.0, 0.0, 0.0)
     heard = [
         ReceivedUpdate(10, 1, 2, 0, (0.0, 0.0, 0.0), (1e6, 0.0, 0.0)),

@@ -11,7 +11,7 @@ from nearcast.pipeline.jobs import dead_reckoning
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 from nearcast.workloads.planetpi4_reckoning import ReceivedUpdate, position_errors
-from support.small_runs import rows_of, told
+from support.small_runs import by_keys, rows_of
 
 Row = dict[str, Any]
 PERIOD = SECOND // 10
@@ -80,7 +80,7 @@ def test_differences_are_those_of_plain_python(spark: SparkSession) -> None:
     ]
     memory: Time = dead_reckoning.MEMORY_S * SECOND
     wanted = list(position_errors(heard, truth, memory))
-    found = told(dead_reckoning.position_difference(**frames(spark, **tables)), ("run", "ring"))
+    found = by_keys(dead_reckoning.position_difference(**frames(spark, **tables)), ("run", "ring"))
     _, beliefs, plain, _, reckoned, *_ = found["a", "all"]
     assert beliefs == len(wanted) > 80
     assert plain == pytest.approx(mean(one.plain for one in wanted))
@@ -100,7 +100,7 @@ def test_a_ship_that_flies_straight_is_where_it_is_reckoned_until_it_arrives(
             *({"t": s * SECOND, "node": 2} for s in range(6)),
         ],
     }
-    table = told(dead_reckoning.position_difference(**frames(spark, **tables)), ("run", "ring"))
+    table = by_keys(dead_reckoning.position_difference(**frames(spark, **tables)), ("run", "ring"))
     found = table["a", "all"]
     # At 1, 2 and 3 s; then the word is older than three seconds.
     assert found[1] == 3
@@ -108,7 +108,7 @@ def test_a_ship_that_flies_straight_is_where_it_is_reckoned_until_it_arrives(
     assert found[4] == pytest.approx(0)
 
 
-def test_rings_hear_one_update_in_so_many(spark: SparkSession) -> None:
+def test_rings_receive_one_update_in_so_many(spark: SparkSession) -> None:
     """A ship moves 10 units a second along x and says so, with no velocity, ten times a second."""
     updates = range(31)
     places = {"near": 20.0, "medium": 150.0, "far": 260.0}
@@ -127,7 +127,7 @@ def test_rings_hear_one_update_in_so_many(spark: SparkSession) -> None:
     for node, y in enumerate(places.values(), 2):
         tables["positions"].append({"t": 2_900_000, "node": node, "x": 29.0, "y": y})
     tables["positions"].append({"t": 2_900_000, "node": 5, "y": 301.0})  # hears it from outside
-    rings = told(dead_reckoning.position_difference(**frames(spark, **tables)), ("run", "ring"))
+    rings = by_keys(dead_reckoning.position_difference(**frames(spark, **tables)), ("run", "ring"))
     assert rings.pop(("a", "all"))[1] == 3
     assert {ring: row[0] for (_, ring), row in rings.items()} == dead_reckoning.ONE_UPDATE_IN
     assert {ring: row[1] for (_, ring), row in rings.items()} == dict.fromkeys(places, 1)

@@ -155,7 +155,7 @@ def tables(spark: SparkSession) -> dict[str, DataFrame]:
     return frames
 
 
-def test_each_pair_is_judged_once(tables: dict[str, DataFrame]) -> None:
+def test_each_pair_is_counted_once(tables: dict[str, DataFrame]) -> None:
     wanted = [{"run": run, **row} for run, trace in RUNS.items() for row in judged(trace)]
     assert {row["outcome"] for row in wanted} == {"correct", "missed", "spurious"}
     assert_same(tables["pairs"], wanted, ["run", "publication", "subscription"])
@@ -250,7 +250,7 @@ def test_quantiles_are_those_of_all_correct_pairs(tables: dict[str, DataFrame]) 
     assert_same(delivery.latency_quantiles(tables["pairs"]), wanted, ["run", "quantile"])
 
 
-def test_a_publication_is_complete_when_all_that_should_hear_it_did(
+def test_a_publication_is_complete_when_all_that_should_receive_it_did(
     tables: dict[str, DataFrame],
 ) -> None:
     wanted = []
@@ -395,7 +395,7 @@ def test_a_run_begins_with_the_first_table_that_knows_it(spark: SparkSession) ->
     assert_same(found, [{"run": "a", "origin": 40}, {"run": "b", "origin": 20}], ["run"])
 
 
-def test_pairs_that_were_persisted_are_not_judged_again(tables: dict[str, DataFrame]) -> None:
+def test_pairs_that_were_persisted_are_not_computed_again(tables: dict[str, DataFrame]) -> None:
     for _ in range(2):  # asking once must not make Spark forget them, either
         found = delivery.delivery_totals(tables["pairs"], tables["publications"], tables["notes"])
         leaves = found._jdf.queryExecution().withCachedData().collectLeaves()

@@ -14,7 +14,7 @@ from nearcast.pipeline.jobs import hotspots
 from nearcast.pipeline.jobs.delivery import first_moments
 from nearcast.pipeline.jobs.hotspots import world_density, world_movement, world_positions
 from support.dataframes import Row
-from support.small_runs import rows_of, told
+from support.small_runs import by_keys, rows_of
 
 SECOND = 1_000_000
 RUNS = [f"world-{number}" for number in range(24)]
@@ -125,7 +125,7 @@ def test_density_counts_each_entity_once_a_second_where_it_was_last(spark: Spark
             grid = min(xs), min(ys), (max(xs) - min(xs)) / 64, (max(ys) - min(ys)) / 64
             for cell, entities in count.items():
                 wanted[run, second, *cell] = (entities, *grid)
-    found = told(result, ["run", "second", "cell_x", "cell_y"])
+    found = by_keys(result, ["run", "second", "cell_x", "cell_y"])
     assert found == wanted
     assert max(row[0] for row in found.values()) > 1
     assert {63, 0} < {key[2] for key in found}
@@ -146,7 +146,7 @@ def test_some_nodes_are_followed_from_where_each_second_first_saw_them(
             if row["node"] in nodes:
                 second = (row["t"] - origin_of(rows)) // SECOND
                 wanted.setdefault((run, second, row["node"]), (row["x"], row["y"], row["z"]))
-    found = told(result, ["run", "second", "node"])
+    found = by_keys(result, ["run", "second", "node"])
     assert found == wanted
     seen = [row for rows in WORLDS.values() for row in rows["positions"]]
     assert len(found) < len(seen)
@@ -252,7 +252,7 @@ def test_a_world_is_described_as_its_entities_lived(spark: SparkSession) -> None
             len(set(present)),
             *(None if value is None else pytest.approx(value) for value in values),
         )
-    found = told(result, ["run"])
+    found = by_keys(result, ["run"])
     assert found == wanted
     for place, name in enumerate(NAMES, 1):
         kinds = {row[place] for row in found.values()}

@@ -22,7 +22,7 @@ from nearcast.pipeline.jobs.overlay import (
     ownership,
 )
 from support.dataframes import Row
-from support.small_runs import rows_of, told
+from support.small_runs import by_keys, rows_of
 
 SECOND = 1_000_000
 RUNS = [f"run-{number}" for number in range(24)]
@@ -223,7 +223,7 @@ def test_every_second_has_the_graph_that_a_replay_gives(spark: SparkSession) -> 
                 components(links),
                 height(rows, when),
             )
-    found = told(result, ["run", "second"])
+    found = by_keys(result, ["run", "second"])
     assert found == wanted
     # The histories are such that all there is to get wrong is there.
     assert {row[5] for row in found.values()} >= {0, 1, 2}
@@ -237,7 +237,7 @@ def table(rows: list[Row], columns: dict[str, pa.DataType]) -> pa.Table:
 
 @settings(max_examples=150)
 @given(name=st.integers())
-def test_a_replay_tells_links_and_heights_wherever_they_change(name: int) -> None:
+def test_a_replay_has_links_and_heights_wherever_they_change(name: int) -> None:
     rows = history(f"replay-{name}")
     words = [
         {**note, "second": second(rows, note), "other": note.get("about")}
@@ -276,7 +276,7 @@ def test_links_are_used_as_often_as_messages_went_over_them(spark: SparkSession)
                 min(times), max(times),
             )  # fmt: skip
     assert result.columns == ["run", "node", "to", "messages", "bytes", "first_s", "last_s"]
-    assert told(result, ["run", "node", "to"]) == wanted
+    assert by_keys(result, ["run", "node", "to"]) == wanted
 
 
 def test_paths_are_as_long_and_as_stretched_as_each_delivery_says(spark: SparkSession) -> None:
@@ -299,7 +299,7 @@ def test_paths_are_as_long_and_as_stretched_as_each_delivery_says(spark: SparkSe
             known = [value for value in found if value is not None]
             wanted[key] = (len(found), pytest.approx(sum(known) / len(known)) if known else None)
     assert result.columns == ["run", "hops", "deliveries", "stretch_mean"]
-    found = told(result, ["run", "hops"])
+    found = by_keys(result, ["run", "hops"])
     assert found == wanted
     assert any(row[1] is None for row in found.values())
     assert any(row[1] is not None for row in found.values())
@@ -332,7 +332,7 @@ def owners_at(rows: dict[str, list[Row]], until: int) -> tuple[Counter[int], Cou
 
 @settings(max_examples=150)
 @given(name=st.integers())
-def test_a_replay_tells_owners_wherever_they_change(name: int) -> None:
+def test_a_replay_has_owners_wherever_they_change(name: int) -> None:
     rows = history(f"owners-{name}")
     words = [
         {"second": second(rows, note), "t": note["t"], "subscription": note["about"],
@@ -370,7 +370,7 @@ def test_owners_own_what_they_were_last_to_claim(spark: SparkSession) -> None:
                 if owned[owner] or taken[owner]:
                     wanted[run, when, owner] = (owned[owner], taken[owner])
     assert result.columns == ["run", "second", "owner", "subscriptions", "changes"]
-    found = told(result, ["run", "second", "owner"])
+    found = by_keys(result, ["run", "second", "owner"])
     assert found == wanted
     assert sum(changes for _, changes in found.values()) > 5
     assert max(count for count, _ in found.values()) > 1
@@ -386,4 +386,4 @@ def test_a_clock_that_jumps_by_years_costs_no_second(spark: SparkSession) -> Non
         rows_of(spark, "publications", nobody),
     )
     result = overlay_by_second(noted, messages, publications, first_moments(noted))
-    assert set(told(result, ["run", "second"])) == {("r", 0), ("r", years // SECOND)}
+    assert set(by_keys(result, ["run", "second"])) == {("r", 0), ("r", years // SECOND)}

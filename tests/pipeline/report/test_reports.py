@@ -128,7 +128,7 @@ def test_every_headline_number_is_there_exactly(alone: Path) -> None:
         assert told in words, told
 
 
-def test_what_was_not_rejected_is_told_apart_from_what_was_not_counted(tmp_path: Path) -> None:
+def test_what_was_not_rejected_is_distinguished_from_what_was_not_counted(tmp_path: Path) -> None:
     write_all(tmp_path, "run1")
     shutil.rmtree(tmp_path / "rejected" / "run=run1")
     html, _ = compose(Results(tmp_path, ["run1"], {}))
@@ -156,7 +156,7 @@ def test_all_plots_are_files_too_as_svg_and_as_png(alone: Path) -> None:
         assert dark < 60 and light == 255, "the picture is blank"
 
 
-def test_absent_and_empty_tables_are_told_in_their_place_and_the_rest_is_shown(
+def test_absent_and_empty_tables_are_named_in_their_place_and_the_rest_is_shown(
     tmp_path: Path,
 ) -> None:
     whole = tables(1)
@@ -259,7 +259,7 @@ def test_several_runs_are_named_by_what_differs_between_them(several: Path) -> N
     assert styles == {"s0", "s1"}
 
 
-def test_many_differences_are_shortened_but_told_in_full(tmp_path: Path) -> None:
+def test_many_differences_are_shortened_but_counted_in_full(tmp_path: Path) -> None:
     changes = [{f"setting{i}": i * j for i in range(1, 30)} for j in range(3)]
     scenarios = {f"run{j}": scenario(**changes[j]) for j in range(3)}
     for run in scenarios:
@@ -286,7 +286,7 @@ def test_the_order_of_rows_means_nothing(tmp_path: Path) -> None:
     assert one == other
 
 
-def test_what_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"^there are no results at .*nowhere$"):
         write_report(tmp_path / "nowhere", tmp_path / "out", ["run1"], {})
     with pytest.raises(TraceError, match=r"^no run of .* is given"):
@@ -366,7 +366,7 @@ def test_in_a_browser_a_click_on_a_head_sorts_the_table(browser: Any, alone: Pat
     assert complaints == []
 
 
-def test_in_a_browser_a_chart_tells_its_values_where_the_pointer_is(
+def test_in_a_browser_a_chart_shows_its_values_where_the_pointer_is(
     browser: Any, alone: Path
 ) -> None:
     page, complaints = opened(browser, alone)

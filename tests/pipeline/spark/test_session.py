@@ -70,7 +70,7 @@ def test_the_launcher_leaves_out_the_module_that_not_every_java_has(tmp_path: Pa
     assert answer == "<-Da=b c>\n<-cp>\n<x:y>\n<>\n"
 
 
-def test_memory_is_as_large_as_somebody_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_as_large_as_the_setting_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEARCAST_SPARK_MB", "6000")
     assert session.memory_mb() == 6000
     monkeypatch.delenv("NEARCAST_SPARK_MB")

@@ -35,7 +35,9 @@ def trace(tmp_path: Path) -> Path:
     return begin_trace(tmp_path / "walk")
 
 
-def test_time_is_judged_as_far_as_deliveries_have_come_less_what_may_be_late(trace: Path) -> None:
+def test_time_is_evaluated_as_far_as_deliveries_have_come_less_what_may_be_late(
+    trace: Path,
+) -> None:
     asking = reader(trace)
     begin = asking.initialOffset()
     assert asking.latestOffset(begin, EVERYTHING) == begin
@@ -47,7 +49,7 @@ def test_time_is_judged_as_far_as_deliveries_have_come_less_what_may_be_late(tra
     assert asking.latestOffset(later, EVERYTHING) == later, "time does not go back"
 
 
-def test_where_nobody_hears_anything_other_tables_tell_the_time_one_look_later(
+def test_without_deliveries_other_tables_give_the_time_one_look_later(
     trace: Path,
 ) -> None:
     asking = reader(trace)
@@ -58,7 +60,7 @@ def test_where_nobody_hears_anything_other_tables_tell_the_time_one_look_later(
     assert asking.latestOffset(begin, EVERYTHING) == {"t": 8 * SECOND}
 
 
-def test_a_complete_trace_is_judged_to_the_end(trace: Path) -> None:
+def test_a_complete_trace_is_evaluated_to_the_end(trace: Path) -> None:
     grow(trace, made_up(1), 0, 99)
     (trace / "summary.json").write_text("{}")
     assert reader(trace).latestOffset({"t": 0}, EVERYTHING) == {"t": END}

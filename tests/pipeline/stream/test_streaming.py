@@ -17,7 +17,7 @@ from nearcast.cli.main import main
 from nearcast.errors import TraceError
 from nearcast.pipeline.spark.storage import read_result
 from nearcast.pipeline.stream.streaming import follow, read_windows
-from support.growing_traces import COUNTS, grow, made_up, told, windows_of
+from support.growing_traces import COUNTS, as_printed, grow, made_up, windows_of
 from support.small_traces import Rows, begin_trace
 
 LATE_S = 5.0  # as `nearcast analyse --follow` has it
@@ -109,7 +109,7 @@ def check(said: Said, rows: Rows) -> None:
     seconds = [one["second"] for one in said]
     assert seconds == sorted(set(seconds)), "a window was told twice"
     for one in said:
-        true, late = told(truth[one["second"]]), one["latency_ms"]
+        true, late = as_printed(truth[one["second"]]), one["latency_ms"]
         kinds = {kind["kind"]: kind["messages"] for kind in one["kinds"]}
         assert sum(kind["bytes"] for kind in one["kinds"]) == one["bytes"]
         found = {name: one[name] for name in COUNTS}
@@ -130,14 +130,14 @@ def between_ranks(ranked: list[float], share: float) -> float | None:
     return ranked[low] + (place - low) * (ranked[high] - ranked[low])
 
 
-def test_a_killed_process_has_said_and_kept_whole_windows(story: Story) -> None:
+def test_a_killed_process_has_printed_and_kept_whole_windows(story: Story) -> None:
     check(story.killed, story.rows)
     check(story.kept_when_killed, story.rows)
     assert [one["second"] for one in story.killed][:3] == [0.0, 1.0, 2.0]
     assert story.kept_when_killed[: len(story.killed)] == story.killed
 
 
-def test_after_a_kill_and_a_stop_every_window_was_told_and_kept_once(story: Story) -> None:
+def test_after_a_kill_and_a_stop_every_window_was_printed_and_kept_once(story: Story) -> None:
     assert story.stopped and story.ended
     together = story.kept_when_killed + story.stopped + story.ended
     check(together, story.rows)
@@ -153,7 +153,7 @@ def test_a_monitor_finds_the_latest_windows_in_one_file(story: Story) -> None:
     assert live == {"windows": [window_as_said(one) for one in read_windows(story.out, "walk")]}
 
 
-def test_a_trace_that_was_followed_to_its_end_has_nothing_more_to_tell(
+def test_a_trace_that_was_followed_to_its_end_has_no_more_windows(
     spark: SparkSession, story: Story
 ) -> None:
     assert said_by(spark, story.trace, story.out, stop_after=False) == []
@@ -166,7 +166,7 @@ def test_windows_of_two_kinds_do_not_mix(spark: SparkSession, story: Story) -> N
         follow(spark, story.trace, story.out, 0.0)
 
 
-def test_one_who_waits_for_a_trace_says_so_and_stops_when_told(tmp_path: Path) -> None:
+def test_one_who_waits_for_a_trace_prints_so_and_stops_on_a_signal(tmp_path: Path) -> None:
     for name, number in (("missing", signal.SIGINT), ("empty", signal.SIGTERM)):
         trace = tmp_path / name
         if name == "empty":
@@ -188,7 +188,7 @@ def test_one_who_waits_for_a_trace_says_so_and_stops_when_told(tmp_path: Path) -
         (["several", "file"], "--follow takes one trace", 2),
     ],
 )
-def test_what_cannot_be_followed_is_told_in_one_line(
+def test_what_cannot_be_followed_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], names: list[str], why: str, code: int
 ) -> None:
     (tmp_path / "file").write_text("")

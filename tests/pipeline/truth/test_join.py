@@ -111,7 +111,7 @@ def test_a_row_holds_until_its_subscription_speaks_again_however_far_apart_numbe
     assert kernels.find_ends(subscription, t).tolist() == later
 
 
-def test_a_crowd_that_moves_in_steps_is_cut_into_slices_and_joined_exactly() -> None:
+def test_areas_that_move_in_steps_are_cut_into_slices_and_joined_exactly() -> None:
     rng = np.random.default_rng(1)
     steps, walkers = 40, 60
     place = np.cumsum(rng.normal(0, 3, (steps, walkers, 2)), axis=0) + rng.uniform(

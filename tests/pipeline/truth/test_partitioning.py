@@ -129,7 +129,7 @@ def test_broken_rows_are_set_aside_by_the_rules_and_sound_ones_are_kept(
     assert join.column_or_zeros(row_groups.read_row_group(piece), "subscription").tolist() == [1, 3]
 
 
-def test_a_table_leaves_out_what_says_nothing_and_tables_come_together_again(
+def test_a_table_leaves_out_default_columns_and_tables_come_together_again(
     tmp_path: Path,
 ) -> None:
     root = begin_trace(tmp_path / "trace")

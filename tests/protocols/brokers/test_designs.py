@@ -23,7 +23,7 @@ from nearcast.protocols.brokers.interests import EVERYTHING
 from nearcast.protocols.brokers.messages import Notify
 from nearcast.space.motion import SECOND, Moving, Path, line, path
 from nearcast.space.shapes import box, disc, point
-from support.broker_network import B, Net
+from support.broker_network import B, BrokerNetwork
 from support.strategies import TIMES, publications, subscriptions
 
 INTERVAL = 500_000
@@ -32,9 +32,11 @@ WAIT = Moving(disc(1, 0, 1), since=5 * SECOND)
 CALM = {"interval_ms": 500.0, "threshold_ms": 500.0, "heartbeat_ms": 0.0}
 
 
-def walked(seed: int, first: Command, **chosen: object) -> tuple[Net, list[Publication], int]:
+def walked(
+    seed: int, first: Command, **chosen: object
+) -> tuple[BrokerNetwork, list[Publication], int]:
     """A walker at one end of a line of brokers, and somebody who speaks all around at the other."""
-    net = Net((0, 2), brokers=3, topology="line", **{**CALM, **chosen})
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **{**CALM, **chosen})
     began = net.simulation.now
     net.obey(0, first)
     rng, said = Random(seed), []
@@ -63,7 +65,7 @@ BOTH = Subscribe(7, Formula("x >= t - 4, x < 3 + 2 * t"), Filter("weight <= 3 * 
     ],
     ids=["resubscribe", "periodic", "parametric", "arrival"],
 )
-def test_stale_designs_hear_as_of_the_latest_interval_and_hide_nothing(
+def test_stale_designs_deliver_as_of_the_latest_interval_and_hide_nothing(
     first: Subscribe, chosen: dict[str, object]
 ) -> None:
     net, said, began = walked(1, first, **chosen)
@@ -105,7 +107,7 @@ def test_exact_engines_are_exact_on_the_same_walk(evolving: str) -> None:
 
 
 def walk_for(seconds: int, **chosen: object) -> dict[str, int]:
-    net = Net((0, 2), brokers=3, topology="line", **{**CALM, **chosen})
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **{**CALM, **chosen})
     net.obey(0, Subscribe(7, Moving(box(0, 0, 3, 2))))
     before = net.simulation.now
     net.obey(0, Move(7, line(box(0, 0, 3, 2), (2.0 * seconds, 0.0, 0.0), 2.0)))
@@ -122,9 +124,12 @@ def test_an_evolving_interest_costs_the_share_of_the_interval_in_the_move() -> N
     assert 0.95 <= 1 - once / again <= 0.98
 
 
-def test_parametric_says_new_numbers_alone_along_the_way_of_the_interest() -> None:
+def test_parametric_sends_new_numbers_alone_along_the_way_of_the_interest() -> None:
     assert walk_for(10, interest="parametric") == {"brokers.Adjust": 3 * 20}
-    numbers, whole = Net((0, 2), brokers=3, **CALM, interest="parametric"), Net((0,), **CALM)
+    numbers, whole = (
+        BrokerNetwork((0, 2), brokers=3, **CALM, interest="parametric"),
+        BrokerNetwork((0,), **CALM),
+    )
     for net in (numbers, whole):
         net.obey(0, Subscribe(7, WALK, Filter('kind == "apple"'), "a long channel's name"))
     numbers.run(SECOND)
@@ -133,7 +138,7 @@ def test_parametric_says_new_numbers_alone_along_the_way_of_the_interest() -> No
 
 
 def test_parametric_numbers_of_a_formula_that_has_no_value_now_take_the_interest_back() -> None:
-    net = Net((0, 2), brokers=3, topology="line", **CALM, interest="parametric")
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **CALM, interest="parametric")
     net.obey(0, Subscribe(7, Formula("x >= 10 / (t - 1)")))
     assert (0, 7) in net.broker(2).routes.entries
     net.run(SECOND - 1)
@@ -143,7 +148,7 @@ def test_parametric_numbers_of_a_formula_that_has_no_value_now_take_the_interest
 
 
 def test_who_resubscribes_falls_silent_when_it_has_arrived_or_unsubscribed() -> None:
-    net = Net((0, 2), brokers=3, topology="line", **CALM, evolving="resubscribe")
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **CALM, evolving="resubscribe")
     net.obey(0, Subscribe(7, line(disc(0, 0, 1), (4.0, 0.0, 0.0), 2.0)))
     net.obey(0, Subscribe(8, line(disc(0, 0, 1), (400.0, 0.0, 0.0), 2.0)))
     net.run(10 * SECOND)
@@ -155,8 +160,8 @@ def test_who_resubscribes_falls_silent_when_it_has_arrived_or_unsubscribed() -> 
     assert entry.subscription.region == Moving(disc(4, 0, 1))
 
 
-def test_a_tuned_interest_is_told_anew_with_its_clock_going_on() -> None:
-    net = Net((0, 2), brokers=3, topology="line", **CALM, stamp="arrival")
+def test_a_tuned_interest_is_sent_anew_with_its_clock_going_on() -> None:
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **CALM, stamp="arrival")
     net.obey(0, Subscribe(7, EVERYTHING, "weight <= limit + t", variables={"limit": 1.0}))
     net.run(3 * SECOND)
     net.obey(0, Tune(7, {"limit": 5.0}))
@@ -172,7 +177,7 @@ def test_a_tuned_interest_is_told_anew_with_its_clock_going_on() -> None:
 
 
 def test_tiles_are_all_those_that_the_area_touches() -> None:
-    net = Net((0, 2), brokers=3, topology="line", **CALM, interest="tile", tile=10.0)
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **CALM, interest="tile", tile=10.0)
     net.obey(0, Subscribe(7, Moving(box(5, 5, 6, 2))))
     centres = [
         (e.subscription.region.shape.x, e.subscription.region.shape.y)
@@ -188,7 +193,7 @@ def test_tiles_are_all_those_that_the_area_touches() -> None:
 
 
 def test_an_area_of_too_many_tiles_listens_to_its_whole_channel() -> None:
-    net = Net((0, 1), brokers=2, **CALM, interest="tile", tile=0.1)
+    net = BrokerNetwork((0, 1), brokers=2, **CALM, interest="tile", tile=0.1)
     net.obey(0, Subscribe(7, Moving(disc(0, 0, 90))))
     net.obey(0, Subscribe(8, Formula("x > 3")))
     assert len(net.broker(1).routes.entries) == 2
@@ -208,7 +213,7 @@ def test_tiles_miss_only_what_was_entered_since_the_last_interval(tile: float) -
 
 
 def test_a_topic_per_object_finds_others_subscribes_to_them_and_lets_them_go() -> None:
-    net = Net((0, 1, 2), brokers=3, topology="line", **CALM, interest="object", tile=5.0)
+    net = BrokerNetwork((0, 1, 2), brokers=3, topology="line", **CALM, interest="object", tile=5.0)
     net.obey(0, Subscribe(7, Moving(disc(0, 0, 10)), channel="chat"))
     net.obey(2, Publish(1, point(3, 0), "chat", payload=b"hello"), then=SECOND)
     assert net.heard() == [], "found by the first word, heard from the second on"
@@ -225,7 +230,7 @@ def test_a_topic_per_object_finds_others_subscribes_to_them_and_lets_them_go() -
 
 
 def test_a_topic_per_object_hands_over_the_publication_as_it_was_made() -> None:
-    net = Net((0, 2), brokers=3, topology="line", **CALM, interest="object")
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **CALM, interest="object")
     net.obey(0, Subscribe(7, EVERYTHING, channel="chat"))
     publish = Publish(1, point(3, 0), "chat", {"weight": 3}, b"hello")
     net.obey(2, publish)
@@ -241,7 +246,9 @@ def test_a_topic_per_object_hands_over_the_publication_as_it_was_made() -> None:
 
 def errors(**chosen: object) -> int:
     """Of a fast walker through places where somebody speaks, with 20 ms per message."""
-    net = Net((0, 2), brokers=3, topology="line", delay=20_000, heartbeat_ms=0.0, **chosen)
+    net = BrokerNetwork(
+        (0, 2), brokers=3, topology="line", delay=20_000, heartbeat_ms=0.0, **chosen
+    )
     net.obey(0, Subscribe(7, line(disc(0, 0, 2), (400.0, 0.0, 0.0), 20.0)), then=SECOND)
     rng = Random(1)
     for number in range(300):

@@ -41,7 +41,7 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.sim.network import ConstantDelay, Loss
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
-from support.broker_network import B, Net
+from support.broker_network import B, BrokerNetwork
 from support.strategies import publications, shapes, subscriptions
 
 HERE, THERE = Moving(disc(0, 0, 1)), Moving(disc(100, 0, 1))
@@ -50,7 +50,7 @@ ALIVE = {"delay": DELAY, "heartbeat_ms": 100.0}
 LONG = SECOND  # enough to notice a silence, to attach elsewhere and to tell everything
 
 
-def tables(net: Net) -> list[object]:
+def tables(net: BrokerNetwork) -> list[object]:
     brokers = [n for n in net.simulation.nodes.values() if isinstance(n, Broker)]
     return [(b.routes.entries, b.routes.advertisements, b.routes.told) for b in brokers]
 
@@ -62,7 +62,7 @@ def tables(net: Net) -> list[object]:
 @pytest.mark.parametrize("covering", ["off", "active"])
 def test_a_broker_that_returns_learns_everything_anew(pause: int, covering: str) -> None:
     """Whether or not anybody noticed that it was away."""
-    net = Net((0, 2), brokers=3, topology="line", covering=covering, **ALIVE)
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", covering=covering, **ALIVE)
     net.obey(0, Subscribe(7, HERE), then=LONG)
     before = tables(net)
     net.crash(B[1])
@@ -75,7 +75,7 @@ def test_a_broker_that_returns_learns_everything_anew(pause: int, covering: str)
 
 
 def test_a_broker_that_returns_at_once_needs_no_heartbeat_to_learn_everything() -> None:
-    net = Net((0, 2), brokers=3, topology="line", delay=DELAY, heartbeat_ms=0.0)
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", delay=DELAY, heartbeat_ms=0.0)
     net.obey(0, Subscribe(7, HERE), then=LONG)
     before = tables(net)
     net.crash(B[1])
@@ -86,7 +86,7 @@ def test_a_broker_that_returns_at_once_needs_no_heartbeat_to_learn_everything() 
 
 
 def test_while_a_broker_is_down_its_parts_go_on_by_themselves() -> None:
-    net = Net((0, 3, 2), brokers=4, topology="line", **ALIVE)
+    net = BrokerNetwork((0, 3, 2), brokers=4, topology="line", **ALIVE)
     for entity in (0, 2, 3):
         net.obey(entity, Subscribe(entity, HERE), then=LONG)
     net.crash(B[1])
@@ -105,7 +105,7 @@ def test_while_a_broker_is_down_its_parts_go_on_by_themselves() -> None:
 
 
 def test_clients_of_a_crashed_broker_attach_to_another() -> None:
-    net = Net((0, 1, 2), brokers=3, topology="star", **ALIVE)
+    net = BrokerNetwork((0, 1, 2), brokers=3, topology="star", **ALIVE)
     net.obey(1, Subscribe(7, HERE), then=LONG)
     net.crash(B[1])
     net.run(LONG)
@@ -123,7 +123,7 @@ def test_clients_of_a_crashed_broker_attach_to_another() -> None:
 
 
 def test_a_client_that_crashed_is_forgotten_everywhere() -> None:
-    net = Net((0, 2), brokers=3, topology="line", **ALIVE)
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **ALIVE)
     net.obey(0, Subscribe(7, HERE), then=LONG)
     net.crash(0)
     net.run(LONG)
@@ -136,10 +136,10 @@ def test_a_client_that_crashed_is_forgotten_everywhere() -> None:
 
 
 @pytest.mark.parametrize("heartbeat_ms", [0.0, 100.0])
-def test_a_client_that_returns_at_once_hears_nothing_of_its_earlier_life(
+def test_a_client_that_returns_at_once_receives_nothing_of_its_earlier_session(
     heartbeat_ms: float,
 ) -> None:
-    net = Net((0, 2), brokers=3, topology="line", delay=DELAY, heartbeat_ms=heartbeat_ms)
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", delay=DELAY, heartbeat_ms=heartbeat_ms)
     net.obey(0, Subscribe(7, HERE), then=LONG)
     net.crash(0)
     net.join(0)
@@ -149,8 +149,8 @@ def test_a_client_that_returns_at_once_hears_nothing_of_its_earlier_life(
     assert net.heard() == [(1, 8)]
 
 
-def test_without_heartbeats_nobody_says_a_word_for_nothing() -> None:
-    net = Net((0, 2), brokers=3, heartbeat_ms=0.0)
+def test_without_heartbeats_nobody_sends_a_needless_message() -> None:
+    net = BrokerNetwork((0, 2), brokers=3, heartbeat_ms=0.0)
     before = net.simulation.now
     net.run(100 * SECOND)
     assert net.kinds(before) == {}
@@ -158,9 +158,9 @@ def test_without_heartbeats_nobody_says_a_word_for_nothing() -> None:
 
 @settings(deadline=None, max_examples=12)
 @given(seed=st.integers(0, 10**6), covering=st.sampled_from(["off", "lazy", "active"]))
-def test_what_was_lost_is_repaired_when_the_network_is_calm_again(seed: int, covering: str) -> None:
+def test_what_was_lost_is_repaired_when_the_network_works_again(seed: int, covering: str) -> None:
     lossy = Loss(0.3, Random(seed), ConstantDelay(DELAY))
-    net = Net(
+    net = BrokerNetwork(
         (0, 1, 2), network=lossy, brokers=3, topology="line", covering=covering,
         heartbeat_ms=100.0, misses=20,
     )  # fmt: skip
@@ -229,14 +229,14 @@ def test_nobody_speaks_for_another(forged: Message) -> None:
     assert Send(2, Notify(said(2), (7,), 2)) not in broker.receive(7, 2, Post(said(2)))
 
 
-def test_strangers_are_asked_who_they_are_and_foreign_brokers_are_refused() -> None:
+def test_unknown_nodes_are_asked_who_they_are_and_foreign_brokers_are_refused() -> None:
     broker = attached()
     assert broker.receive(5, 3, Post(said(3))) == [Send(3, UnknownClient())]
     assert broker.receive(5, 3, Heartbeat(0)) == [Send(3, UnknownClient())]
     assert broker.receive(5, B[7], Pass(said(), 1)) == [Note("refused", B[7])]
 
 
-def test_a_client_hears_its_own_broker_alone() -> None:
+def test_a_client_takes_messages_of_its_own_broker_alone() -> None:
     client = BrokerClient(1, Random(1), Parameters(), [B[0], B[1]])
     client.start(0)
     client.obey(0, Subscribe(7, HERE))
@@ -259,13 +259,13 @@ def test_words_that_were_overtaken_are_ignored() -> None:
     assert list(broker.routes.entries) == [(2, 7)]
 
 
-def test_a_copy_of_a_clients_greeting_costs_nothing_of_what_it_has_told_since() -> None:
+def test_a_copy_of_a_clients_greeting_removes_nothing_that_it_has_sent_since() -> None:
     broker = attached()
     assert broker.receive(5, 2, Hello(1)) == []
     assert list(broker.routes.entries) == [(2, 7)]
 
 
-def test_an_interest_that_now_comes_from_where_it_was_told_is_not_taken_back_there() -> None:
+def test_an_interest_that_now_comes_from_where_it_was_sent_is_not_taken_back_there() -> None:
     """A client of ours has turned to a broker beyond our neighbour."""
     broker = attached()
     broker.receive(5, B[1], Advertise(Advertisement(0, 9), 1))
@@ -278,7 +278,7 @@ def test_an_interest_that_now_comes_from_where_it_was_told_is_not_taken_back_the
 
 
 @pytest.mark.parametrize(("made", "heard"), [(3, False), (4, True), (8, True), (9, False)])
-def test_a_client_hears_what_was_said_while_it_wanted_it(made: int, heard: bool) -> None:
+def test_a_client_receives_what_was_published_while_it_wanted_it(made: int, heard: bool) -> None:
     client = BrokerClient(1, Random(1), Parameters(), [B[0]])
     client.start(0)
     client.obey(4, Subscribe(7, HERE))

@@ -16,12 +16,12 @@ from nearcast.protocols.brokers.topology import TOPOLOGIES, line, neighbours, st
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.motion import line as walk
 from nearcast.space.shapes import box, disc, point
-from support.broker_network import B, Net
+from support.broker_network import B, BrokerNetwork
 
 HERE, THERE = Moving(disc(0, 0, 1)), Moving(disc(100, 0, 1))
 
 
-def advertise(net: Net, entity: int, *advertisements: Advertisement) -> None:
+def advertise(net: BrokerNetwork, entity: int, *advertisements: Advertisement) -> None:
     client = net.client(entity)
     effects = client.advertise(net.simulation.now, advertisements)
     net.simulation._apply(client, effects)
@@ -57,7 +57,7 @@ def test_any_tree_will_do_and_nothing_else_will() -> None:
 
 
 def test_a_network_of_any_tree_delivers() -> None:
-    net = Net((1, 3), brokers=5, links=[(4, 0), (0, 3), (3, 1), (3, 2)])
+    net = BrokerNetwork((1, 3), brokers=5, links=[(4, 0), (0, 3), (3, 1), (3, 2)])
     net.obey(1, Subscribe(7, HERE))
     net.obey(3, Publish(1, point(0, 0)))
     assert net.heard() == [(1, 7)]
@@ -67,14 +67,14 @@ def test_a_network_of_any_tree_delivers() -> None:
 
 
 def test_an_advertisement_is_flooded_and_keeps_its_last_hop() -> None:
-    net = Net((0,), brokers=4, topology="line")
+    net = BrokerNetwork((0,), brokers=4, topology="line")
     hops = [net.broker(k).routes.advertisements[0, 0].hop for k in range(4)]
     assert hops == [0, B[0], B[1], B[2]]
     assert net.kinds()["brokers.Advertise"] == 4
 
 
 def test_an_interest_goes_only_towards_advertisements_that_it_intersects() -> None:
-    net = Net((0, 1, 2, 3), brokers=4, topology="line")
+    net = BrokerNetwork((0, 1, 2, 3), brokers=4, topology="line")
     advertise(net, 0)
     for entity in (1, 2, 3):
         advertise(net, entity, Advertisement(0, entity, box(100.0 * entity, 0, 10, 10)))
@@ -87,7 +87,7 @@ def test_an_interest_goes_only_towards_advertisements_that_it_intersects() -> No
 
 
 def test_an_interest_follows_where_later_advertisements_lead() -> None:
-    net = Net((0, 3), brokers=4, topology="line")
+    net = BrokerNetwork((0, 3), brokers=4, topology="line")
     advertise(net, 0)
     advertise(net, 3)
     net.obey(0, Subscribe(7, HERE))
@@ -100,7 +100,7 @@ def test_an_interest_follows_where_later_advertisements_lead() -> None:
 
 
 def test_an_advertisement_by_predicate_leads_only_those_who_could_want_it() -> None:
-    net = Net((0, 1), brokers=2)
+    net = BrokerNetwork((0, 1), brokers=2)
     advertise(net, 0, Advertisement(0, 0, filter=Filter('symbol == "A", price < 50')))
     for number, text in enumerate(
         ['symbol == "B"', "price > 60", 'symbol == "A", price > t', "price > 40"]
@@ -123,7 +123,7 @@ def test_an_advertisement_by_predicate_leads_only_those_who_could_want_it() -> N
     ],
 )
 def test_what_was_not_advertised_is_refused(publish: Publish, conforms: bool) -> None:
-    net = Net((0, 1), brokers=2)
+    net = BrokerNetwork((0, 1), brokers=2)
     advertise(net, 0, Advertisement(0, 0, box(0, 0, 10, 10), ""))
     net.obey(1, Subscribe(7, EVERYTHING))
     net.obey(1, Subscribe(8, EVERYTHING, channel="chat"))
@@ -133,7 +133,7 @@ def test_what_was_not_advertised_is_refused(publish: Publish, conforms: bool) ->
 
 
 def test_a_client_that_advertises_its_surroundings_advertises_anew_when_it_leaves_them() -> None:
-    net = Net((0, 1), brokers=2, advertise=10.0, delay=1000)
+    net = BrokerNetwork((0, 1), brokers=2, advertise=10.0, delay=1000)
     net.obey(1, Subscribe(7, Moving(disc(0, 0, 12))), then=SECOND)
     net.obey(1, Subscribe(8, Moving(disc(35, 0, 12))), then=SECOND)
     for number, x in enumerate([0.0, 5.0, 10.0, 30.0, 31.0]):
@@ -149,15 +149,15 @@ def test_a_client_that_advertises_its_surroundings_advertises_anew_when_it_leave
 # Interests.
 
 
-def test_an_interest_is_told_once_per_neighbour_however_many_advertise_there() -> None:
-    net = Net((0, *range(3, 40, 4)), brokers=4, topology="line")
+def test_an_interest_is_sent_once_per_neighbour_however_many_advertise_there() -> None:
+    net = BrokerNetwork((0, *range(3, 40, 4)), brokers=4, topology="line")
     before = net.simulation.now
     net.obey(0, Subscribe(7, HERE))
     assert net.kinds(before)["brokers.Interest"] == 4  # the client's own, and three links
 
 
 def test_a_move_is_an_unsubscription_and_a_subscription() -> None:
-    net = Net((0, 3), brokers=4, topology="line")
+    net = BrokerNetwork((0, 3), brokers=4, topology="line")
     net.obey(0, Subscribe(7, HERE))
     before = net.simulation.now
     net.obey(0, Move(7, THERE))
@@ -167,8 +167,8 @@ def test_a_move_is_an_unsubscription_and_a_subscription() -> None:
     assert net.heard() == [(2, 7)]
 
 
-def test_an_evolving_interest_is_said_once_per_move() -> None:
-    net = Net((0, 3), brokers=4, topology="line", heartbeat_ms=0.0)
+def test_an_evolving_interest_is_sent_once_per_move() -> None:
+    net = BrokerNetwork((0, 3), brokers=4, topology="line", heartbeat_ms=0.0)
     net.obey(0, Subscribe(7, walk(disc(0, 0, 1), (50.0, 0.0, 0.0), 1.0)))
     before = net.simulation.now
     net.run(40 * SECOND)
@@ -179,7 +179,7 @@ def test_an_evolving_interest_is_said_once_per_move() -> None:
 
 
 def test_unsubscribed_means_silence_and_empty_tables() -> None:
-    net = Net((0, 3), brokers=4, topology="line")
+    net = BrokerNetwork((0, 3), brokers=4, topology="line")
     net.obey(0, Subscribe(7, HERE))
     net.obey(0, Unsubscribe(7))
     before = net.simulation.now
@@ -190,8 +190,8 @@ def test_unsubscribed_means_silence_and_empty_tables() -> None:
     assert all(not told for k in range(4) for told in net.broker(k).routes.told.values())
 
 
-def test_what_is_under_way_when_one_unsubscribes_is_heard_if_it_was_wanted_then() -> None:
-    net = Net((0, 1), brokers=2, delay=1000)
+def test_what_is_under_way_at_an_unsubscribe_is_delivered_if_it_was_wanted_then() -> None:
+    net = BrokerNetwork((0, 1), brokers=2, delay=1000)
     net.obey(0, Subscribe(7, HERE), then=SECOND)
     net.obey(1, Publish(1, point(0, 0)), then=1500)
     net.obey(0, Unsubscribe(7), then=0)
@@ -203,7 +203,7 @@ def test_what_is_under_way_when_one_unsubscribes_is_heard_if_it_was_wanted_then(
 
 
 def test_who_leaves_leaves_nothing_behind() -> None:
-    net = Net((0, 3), brokers=4, topology="line")
+    net = BrokerNetwork((0, 3), brokers=4, topology="line")
     net.obey(0, Subscribe(7, HERE))
     net.obey(0, Leave())
     for k in range(4):
@@ -217,7 +217,7 @@ def test_who_leaves_leaves_nothing_behind() -> None:
 LARGE, SMALL, TINY = (Moving(box(0, 0, r, r)) for r in (9.0, 5.0, 1.0))
 
 
-def told(net: Net) -> list[int]:
+def told(net: BrokerNetwork) -> list[int]:
     """What the first broker has told the second."""
     return sorted(number for _, number in net.broker(0).routes.told[B[1]])
 
@@ -229,7 +229,7 @@ def told(net: Net) -> list[int]:
 def test_covering_as_interests_grow_and_the_largest_ends(
     covering: str, after_growing: list[int], after_shrinking: list[int]
 ) -> None:
-    net = Net((0, 1), brokers=2, covering=covering)
+    net = BrokerNetwork((0, 1), brokers=2, covering=covering)
     for number, region in ((1, TINY), (2, SMALL), (3, LARGE)):
         net.obey(0, Subscribe(number, region))
     assert told(net) == after_growing
@@ -246,7 +246,7 @@ def test_covering_as_interests_grow_and_the_largest_ends(
 def test_covering_as_interests_shrink_and_the_largest_ends(
     covering: str, all_three: list[int], two: list[int], one: list[int]
 ) -> None:
-    net = Net((0, 1), brokers=2, covering=covering)
+    net = BrokerNetwork((0, 1), brokers=2, covering=covering)
     for number, region in ((1, LARGE), (2, SMALL), (3, TINY)):
         net.obey(0, Subscribe(number, region))
     assert told(net) == all_three
@@ -261,8 +261,10 @@ def test_covering_as_interests_shrink_and_the_largest_ends(
 
 
 @pytest.mark.parametrize("covering", ["lazy", "active"])
-def test_what_was_covered_is_told_when_its_cover_is_adjusted_away(covering: str) -> None:
-    net = Net((0, 1), brokers=2, covering=covering, interest="parametric", heartbeat_ms=0.0)
+def test_what_was_covered_is_sent_when_its_cover_is_adjusted_away(covering: str) -> None:
+    net = BrokerNetwork(
+        (0, 1), brokers=2, covering=covering, interest="parametric", heartbeat_ms=0.0
+    )
     net.obey(0, Subscribe(1, LARGE))
     net.obey(0, Subscribe(2, SMALL))
     assert told(net) == [1]
@@ -310,7 +312,7 @@ def test_impossible_parameters_are_refused(chosen: dict[str, object], words: str
 
 def test_clients_attach_to_their_number_modulo_the_brokers_or_to_the_one_chosen() -> None:
     assert PROTOCOLS["brokers"] is KIND
-    spread = Net(range(6), brokers=3)
+    spread = BrokerNetwork(range(6), brokers=3)
     assert [list(spread.broker(k).clients) for k in range(3)] == [[0, 3], [1, 4], [2, 5]]
-    together = Net(range(6), brokers=3, attach=1)
+    together = BrokerNetwork(range(6), brokers=3, attach=1)
     assert [len(together.broker(k).clients) for k in range(3)] == [0, 6, 0]

@@ -18,8 +18,8 @@ from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
-from support.broker_network import Net
-from support.brute_force import Heard, delivered, expected
+from support.broker_network import BrokerNetwork
+from support.brute_force import Deliveries, delivered, expected
 from support.strategies import ATTRIBUTES, FORMULAS, TIMES, regions, shapes, subscriptions
 
 ENTITIES = (1, 2, 3, 4)
@@ -68,11 +68,11 @@ LIVES = st.integers(2, 3).flatmap(
     moment=st.sampled_from(["publication", "arrival"]),
     evolving=st.sampled_from(EXACT[:2]),
 )
-def test_whatever_is_commanded_everyone_hears_what_they_want_and_nothing_else(
+def test_whatever_is_commanded_everyone_receives_what_they_want_and_nothing_else(
     lives: list[tuple[int, int, Subscribe | Move | Tune | Unsubscribe | Publish]],
     **chosen: object,
 ) -> None:
-    net = Net(ENTITIES, heartbeat_ms=0.0, **chosen)
+    net = BrokerNetwork(ENTITIES, heartbeat_ms=0.0, **chosen)
     ended: set[int] = set()
     for number, (pause, node, command) in enumerate(lives):
         net.run(pause // 10)
@@ -94,7 +94,7 @@ def test_whatever_is_commanded_everyone_hears_what_they_want_and_nothing_else(
 
 def run(
     workload: str, settings: dict[str, object], seconds: float = 3.0
-) -> tuple[MemoryTrace, list[tuple[int, int]], Heard]:
+) -> tuple[MemoryTrace, list[tuple[int, int]], Deliveries]:
     memory = MemoryTrace()
     scenario = Scenario(
         protocol="brokers", workload=workload, nodes=20, seconds=seconds, settings=settings
@@ -122,7 +122,7 @@ WORLDS: list[tuple[str, dict[str, object]]] = [
     ("workload", "chosen", "evolving"),
     [(*world, EXACT[k % len(EXACT)]) for k, world in enumerate(WORLDS)],
 )
-def test_where_nothing_takes_time_every_workload_is_heard_exactly(
+def test_where_nothing_takes_time_every_workload_is_delivered_exactly(
     workload: str, chosen: dict[str, object], evolving: str
 ) -> None:
     _, heard, should = run(workload, {"latency_ms": 0.0, "evolving": evolving, **chosen})
@@ -170,7 +170,7 @@ def test_one_copy_of_a_publication_at_most_crosses_a_link_and_none_comes_back() 
 
 
 def test_hops_count_the_messages_between_publisher_and_subscriber() -> None:
-    net = Net((0, 3), brokers=4, topology="line")
+    net = BrokerNetwork((0, 3), brokers=4, topology="line")
     net.obey(0, Subscribe(7, EVERYTHING, echo=True))
     net.obey(3, Publish(1, disc(0, 0, 1)))
     net.obey(0, Publish(2, disc(0, 0, 1)))

@@ -21,8 +21,8 @@ from nearcast.protocols.bubblestorm.sizes import rendezvous
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc, point
 from nearcast.wire import LONGEST
-from support.bubblestorm_peers import party, peer_of, somewhere
-from support.bubblestorm_worlds import Crowd
+from support.bubblestorm_peers import joined_world, peer_of, somewhere
+from support.bubblestorm_worlds import BubbleStormWorld
 from support.message_strategies import messages as drawn_messages
 
 STRANGER = 4242
@@ -51,16 +51,16 @@ def state(peer: BubbleStormPeer) -> object:
     )
 
 
-def small_party(**parameters: Any) -> Crowd:
-    return party(somewhere(8, 30), 12.0, **parameters)
+def small_world(**parameters: Any) -> BubbleStormWorld:
+    return joined_world(somewhere(8, 30), 12.0, **parameters)
 
 
-PARTY = small_party()
+PARTY = small_world()
 
 
 @given(st.lists(ANYTHING, min_size=1, max_size=8))
 @settings(deadline=None, max_examples=30)
-def test_a_strangers_nonsense_changes_nothing(said: list[Message]) -> None:
+def test_nonsense_of_an_unknown_node_changes_nothing(said: list[Message]) -> None:
     peer = peer_of(PARTY, 3)
     before = state(peer)
     for message in said:
@@ -87,10 +87,10 @@ def test_what_is_oversized_is_no_message() -> None:
     assert state(peer) == before
 
 
-def test_whatever_was_ever_said_changes_nothing_when_a_stranger_repeats_it() -> None:
-    crowd = small_party()
+def test_whatever_was_ever_sent_changes_nothing_when_an_unknown_node_repeats_it() -> None:
+    world = small_world()
     overheard: list[Message] = []
-    send, send_many = crowd.simulation._send, crowd.simulation._send_many
+    send, send_many = world.simulation._send, world.simulation._send_many
 
     def spy(source: NodeId, to: NodeId, message: Message) -> None:
         overheard.append(message)
@@ -100,12 +100,12 @@ def test_whatever_was_ever_said_changes_nothing_when_a_stranger_repeats_it() -> 
         overheard.append(message)
         send_many(source, to, message)
 
-    crowd.simulation._send = spy  # its own door, watched
-    crowd.simulation._send_many = spy_many
-    crowd.come(8, disc(15.0, 15.0, 20.0))
-    crowd.obey(0, Publish(1, point(0, 0)), Publish(2, disc(15, 15, 9)))
-    crowd.leave(1)
-    crowd.pass_seconds(20)
+    world.simulation._send = spy  # its own door, watched
+    world.simulation._send_many = spy_many
+    world.join(8, disc(15.0, 15.0, 20.0))
+    world.obey(0, Publish(1, point(0, 0)), Publish(2, disc(15, 15, 9)))
+    world.leave(1)
+    world.pass_seconds(20)
     assert {type(message) for message in overheard} >= {
         messages.Join, messages.Walk, messages.Adopt, messages.Insert, messages.InsertAccepted,
         messages.JoinCompleted, messages.Leave, messages.Released,
@@ -113,14 +113,14 @@ def test_whatever_was_ever_said_changes_nothing_when_a_stranger_repeats_it() -> 
         messages.PublicationBubble, messages.Reply, messages.Contact, messages.Accept,
         messages.Position, messages.DirectPublication, messages.Close,
     }  # fmt: skip
-    for peer in crowd.peers():
+    for peer in world.peers():
         before = state(peer)
         for message in overheard:
-            peer.receive(crowd.simulation.now, STRANGER, message)
+            peer.receive(world.simulation.now, STRANGER, message)
         assert state(peer) == before
 
 
-def test_a_stranger_from_afar_cannot_connect() -> None:
+def test_an_unknown_node_cannot_connect() -> None:
     peer = peer_of(PARTY, 3)
     before = state(peer)
     far = pack_position(
@@ -133,9 +133,9 @@ def test_a_stranger_from_afar_cannot_connect() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), ANYTHING), max_size=6), st.booleans())
 @settings(deadline=None, max_examples=30)
 def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]], managed: bool) -> None:
-    crowd = Crowd(bubble="managed" if managed else "fading")
-    peers = [crowd.come(0, disc(0, 0, 10)), crowd.come(1, disc(5, 5, 10)), crowd.come(2)]
-    crowd.pass_seconds(1.5)
+    world = BubbleStormWorld(bubble="managed" if managed else "fading")
+    peers = [world.join(0, disc(0, 0, 10)), world.join(1, disc(5, 5, 10)), world.join(2)]
+    world.pass_seconds(1.5)
     for sender, message in said:
         for peer in peers:
             heard = [message]
@@ -143,16 +143,16 @@ def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]], mana
                 for number in list(peer.overlay.circuit.locations)[:2]:
                     heard.append(replace(message, location=number))
             for one in heard:
-                effects = peer.receive(crowd.simulation.now, sender, one)
-                crowd.simulation._apply(peer, effects)
-        crowd.pass_seconds(0.4)
-    crowd.obey(1, Publish(1, disc(0, 0, 9)))
-    crowd.pass_seconds(6)
+                effects = peer.receive(world.simulation.now, sender, one)
+                world.simulation._apply(peer, effects)
+        world.pass_seconds(0.4)
+    world.obey(1, Publish(1, disc(0, 0, 9)))
+    world.pass_seconds(6)
     for peer in peers:
-        list(peer.known(crowd.simulation.now))
-    crowd.obey(1, Leave())
-    crowd.pass_seconds(21)
-    assert 1 not in crowd.simulation.nodes
+        list(peer.known(world.simulation.now))
+    world.obey(1, Leave())
+    world.pass_seconds(21)
+    assert 1 not in world.simulation.nodes
 
 
 # Congestion.
@@ -186,24 +186,24 @@ def test_what_waits_for_one_neighbour_is_bounded_and_the_least_reliable_is_lost(
     assert min(waiting.priority for waiting in queue.waiting) == uplink.lost / 200
 
 
-def test_a_peer_with_a_thin_line_says_that_it_is_congested_and_goes_on() -> None:
-    crowd = party(somewhere(12, 30), 40.0, upload_kbit=1.0, **{"lambda": 3.0})
-    crowd.pass_seconds(20)
-    assert any(peer.overlay.uplink.waits for peer in crowd.peers())
-    assert sum(len(peer.connections.open) for peer in crowd.peers()) > 60
+def test_a_peer_with_a_slow_uplink_reports_congestion_and_goes_on() -> None:
+    world = joined_world(somewhere(12, 30), 40.0, upload_kbit=1.0, **{"lambda": 3.0})
+    world.pass_seconds(20)
+    assert any(peer.overlay.uplink.waits for peer in world.peers())
+    assert sum(len(peer.connections.open) for peer in world.peers()) > 60
 
 
 # Half of all crash.
 
 
-def match_rate(crowd: Crowd, rounds: int) -> float:
+def match_rate(world: BubbleStormWorld, rounds: int) -> float:
     """Of all pairs, how many met somewhere within the last round; the mean of several rounds."""
     met = pairs = 0
     for _ in range(rounds):
-        crowd.pass_seconds(1)
-        since = crowd.simulation.now - SECOND
-        held: dict[NodeId, set[NodeId]] = {peer.id: {peer.id} for peer in crowd.peers()}
-        for peer in crowd.peers():
+        world.pass_seconds(1)
+        since = world.simulation.now - SECOND
+        held: dict[NodeId, set[NodeId]] = {peer.id: {peer.id} for peer in world.peers()}
+        for peer in world.peers():
             for node, entry in peer.cache.entries.items():
                 if entry.heard > since and node in held:
                     held[node].add(peer.id)
@@ -216,13 +216,13 @@ def match_rate(crowd: Crowd, rounds: int) -> float:
 
 
 def crash_half(count: int, seed: int, wait: int, **parameters: Any) -> tuple[float, float]:
-    crowd = party(somewhere(count, 1e6), 1.0, **parameters)
-    crowd.pass_seconds(40)
-    before = match_rate(crowd, 10)
+    world = joined_world(somewhere(count, 1e6), 1.0, **parameters)
+    world.pass_seconds(40)
+    before = match_rate(world, 10)
     for node in Random(seed).sample(range(count), count // 2):
-        crowd.simulation.crash(node)
-    crowd.pass_seconds(wait)
-    return before, match_rate(crowd, 10)
+        world.simulation.crash(node)
+    world.pass_seconds(wait)
+    return before, match_rate(world, 10)
 
 
 def assert_recovered(before: float, after: float, certainty: float) -> None:

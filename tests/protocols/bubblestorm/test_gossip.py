@@ -44,7 +44,7 @@ def test_a_newcomer_adds_nothing_to_the_round_under_way() -> None:
     assert (word.weight, word.peers, word.ends, word.squares) == (0.0, 0.0, 0.0, 0.0)
 
 
-def test_a_newer_round_pulls_along_and_an_older_one_is_not_heard() -> None:
+def test_a_newer_round_pulls_along_and_an_older_one_is_ignored() -> None:
     peer = Measurement(Random(1))
     peer.begin(5, 16, contributes=True)
     peer.hear(Gossip(0, 4, 7, 0.5, 9.0, 9.0, 9.0, 9.0, 16), 16)

@@ -90,7 +90,7 @@ def test_packets_that_lie_are_nothing() -> None:
     assert unpack_reply(pack_reply(1, [2])[:16] + (2**53).to_bytes(8, "little") + bytes(6)) is None
 
 
-def test_what_no_four_bytes_can_say_is_said_as_well_as_they_can() -> None:
+def test_what_four_bytes_cannot_encode_is_encoded_as_well_as_they_can() -> None:
     far = unpack_position(
         MessageType.POSITION, pack_position(MessageType.POSITION, 1, (1e150, -1e150, 0.0), inf, 0)
     )

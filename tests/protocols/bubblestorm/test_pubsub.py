@@ -14,18 +14,20 @@ from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import ball, box, disc, point
 from support.brute_force import delivered, expected
-from support.bubblestorm_peers import party, peer_of, somewhere
-from support.bubblestorm_worlds import Crowd, run
+from support.bubblestorm_peers import joined_world, peer_of, somewhere
+from support.bubblestorm_worlds import BubbleStormWorld, run
 
 
-def say_where_they_are(crowd: Crowd, first: int, places: list[tuple[float, float]]) -> None:
+def say_where_they_are(
+    world: BubbleStormWorld, first: int, places: list[tuple[float, float]]
+) -> None:
     for node, place in enumerate(places):
-        if node in crowd.simulation.nodes:
-            crowd.obey(node, Publish(first + node, point(*place)))
+        if node in world.simulation.nodes:
+            world.obey(node, Publish(first + node, point(*place)))
 
 
-def assert_heard_exactly(crowd: Crowd, at_least: int) -> None:
-    trace = crowd.trace()
+def assert_delivered_exactly(world: BubbleStormWorld, at_least: int) -> None:
+    trace = world.trace()
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert len(should) >= at_least
@@ -43,21 +45,21 @@ def assert_heard_exactly(crowd: Crowd, at_least: int) -> None:
     ],
     ids=str,
 )
-def test_peers_that_stand_still_find_each_other_and_hear_exactly(chosen: dict[str, Any]) -> None:
+def test_peers_that_stand_still_find_each_other_and_receive_exactly(chosen: dict[str, Any]) -> None:
     places = somewhere(30, 100)
-    crowd = party(places, 25.0, **chosen)
-    crowd.pass_seconds(10)
-    say_where_they_are(crowd, 0, places)
-    crowd.pass_seconds(1)
-    assert_heard_exactly(crowd, at_least=100)
+    world = joined_world(places, 25.0, **chosen)
+    world.pass_seconds(10)
+    say_where_they_are(world, 0, places)
+    world.pass_seconds(1)
+    assert_delivered_exactly(world, at_least=100)
 
 
 def test_what_is_known_is_who_is_in_the_area_and_where() -> None:
     places = somewhere(25, 100)
-    crowd = party(places, 30.0)
-    crowd.pass_seconds(10)
+    world = joined_world(places, 30.0)
+    world.pass_seconds(10)
     for node, (x, y) in enumerate(places):
-        known = dict(peer_of(crowd, node).known(crowd.simulation.now))
+        known = dict(peer_of(world, node).known(world.simulation.now))
         near = {
             other: (ox, oy, 0.0)
             for other, (ox, oy) in enumerate(places)
@@ -69,42 +71,42 @@ def test_what_is_known_is_who_is_in_the_area_and_where() -> None:
 
 
 def test_the_third_dimension_counts() -> None:
-    crowd = Crowd()
+    world = BubbleStormWorld()
     for node, z in enumerate([0.0, 5.0, 50.0]):
-        crowd.come(node, ball(0.0, 0.0, z, 10.0))
-    crowd.pass_seconds(40)
-    assert [node for node, _ in peer_of(crowd, 0).known(crowd.simulation.now)] == [1]
-    assert list(peer_of(crowd, 2).known(crowd.simulation.now)) == []
+        world.join(node, ball(0.0, 0.0, z, 10.0))
+    world.pass_seconds(40)
+    assert [node for node, _ in peer_of(world, 0).known(world.simulation.now)] == [1]
+    assert list(peer_of(world, 2).known(world.simulation.now)) == []
 
 
-def test_whoever_sees_farther_is_told_by_those_who_do_not_see_it() -> None:
-    crowd = Crowd()
-    crowd.come(0, disc(0, 0, 100))
-    crowd.come(1, disc(50, 0, 10))
-    crowd.pass_seconds(40)
-    crowd.obey(1, Publish(7, point(50, 0)))
-    crowd.pass_seconds(1)
-    assert delivered(crowd.trace().table("deliveries")) == [(7, 0)]
-    assert [n for n, _ in peer_of(crowd, 0).known(crowd.simulation.now)] == [1]
-    assert list(peer_of(crowd, 1).known(crowd.simulation.now)) == []
+def test_whoever_sees_farther_receives_from_those_who_do_not_see_it() -> None:
+    world = BubbleStormWorld()
+    world.join(0, disc(0, 0, 100))
+    world.join(1, disc(50, 0, 10))
+    world.pass_seconds(40)
+    world.obey(1, Publish(7, point(50, 0)))
+    world.pass_seconds(1)
+    assert delivered(world.trace().table("deliveries")) == [(7, 0)]
+    assert [n for n, _ in peer_of(world, 0).known(world.simulation.now)] == [1]
+    assert list(peer_of(world, 1).known(world.simulation.now)) == []
 
 
 def test_publications_elsewhere_and_to_areas_meet_the_subscriptions_stored_on_the_way() -> None:
     """By an instant bubble: nearly all at λ = 2, filters and channels included."""
     places = somewhere(40, 300)
-    crowd = party(places, 20.0, **{"lambda": 2.0, "interests": "whole", "cache_s": 10.0})
-    crowd.come(90)  # wants nothing, and is nowhere
-    crowd.obey(3, Subscribe(77, Moving(disc(0, 0, 400)), Filter("level > 3")))
-    crowd.pass_seconds(15)
+    world = joined_world(places, 20.0, **{"lambda": 2.0, "interests": "whole", "cache_s": 10.0})
+    world.join(90)  # wants nothing, and is nowhere
+    world.obey(3, Subscribe(77, Moving(disc(0, 0, 400)), Filter("level > 3")))
+    world.pass_seconds(15)
     rng = Random(2)
     for number in range(60):
         x, y = rng.uniform(0, 300), rng.uniform(0, 300)
         shape = (point(x, y), disc(x, y, 30), box(x, y, 20, 60))[number % 3]
         speaker = 90 if number % 4 == 0 else number % 40
-        crowd.obey(speaker, Publish(number, shape, attributes={"level": number % 6}))
-        crowd.pass_seconds(0.1)
-    crowd.pass_seconds(2)
-    trace = crowd.trace()
+        world.obey(speaker, Publish(number, shape, attributes={"level": number % 6}))
+        world.pass_seconds(0.1)
+    world.pass_seconds(2)
+    trace = world.trace()
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert len(should) > 60
@@ -114,121 +116,121 @@ def test_publications_elsewhere_and_to_areas_meet_the_subscriptions_stored_on_th
 
 
 def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
-    crowd = Crowd()
-    crowd.come(1, disc(0, 0, 10))
-    crowd.come(2)
-    crowd.obey(
+    world = BubbleStormWorld()
+    world.join(1, disc(0, 0, 10))
+    world.join(2)
+    world.obey(
         2,
         Subscribe(7, Formula("x >= -3, x <= 3 + t, y >= -2, y <= 2")),
         Subscribe(8, "x > v, x < 9, y > 0, y < 9", None, "", False, {"v": 5.0}),
     )
-    crowd.pass_seconds(30)
-    crowd.obey(1, Publish(1, point(0.5, 0.5)))
-    crowd.pass_seconds(1)
-    crowd.obey(2, Tune(8, {"v": -1.0}), Unsubscribe(7), Tune(9, {}), Move(9, Moving(disc(0, 0, 1))))
-    crowd.pass_seconds(1)
-    crowd.obey(1, Publish(2, point(0.5, 0.5)))
-    crowd.pass_seconds(1)
-    crowd.obey(2, Leave())
-    crowd.pass_seconds(25)
-    assert 2 not in crowd.simulation.nodes
-    assert_heard_exactly(crowd, at_least=2)
+    world.pass_seconds(30)
+    world.obey(1, Publish(1, point(0.5, 0.5)))
+    world.pass_seconds(1)
+    world.obey(2, Tune(8, {"v": -1.0}), Unsubscribe(7), Tune(9, {}), Move(9, Moving(disc(0, 0, 1))))
+    world.pass_seconds(1)
+    world.obey(1, Publish(2, point(0.5, 0.5)))
+    world.pass_seconds(1)
+    world.obey(2, Leave())
+    world.pass_seconds(25)
+    assert 2 not in world.simulation.nodes
+    assert_delivered_exactly(world, at_least=2)
 
 
 # Watching the area of interest (3.3.4).
 
 
-def pair() -> tuple[Crowd, BubbleStormPeer]:
-    crowd = party([(0.0, 0.0), (5.0, 0.0), (500.0, 0.0)])
-    crowd.pass_seconds(5)
-    peer = peer_of(crowd, 0)
+def pair() -> tuple[BubbleStormWorld, BubbleStormPeer]:
+    world = joined_world([(0.0, 0.0), (5.0, 0.0), (500.0, 0.0)])
+    world.pass_seconds(5)
+    peer = peer_of(world, 0)
     assert list(peer.connections.open) == [1]
-    return crowd, peer
+    return world, peer
 
 
-def step_to(crowd: Crowd, node: int, x: float) -> None:
-    crowd.obey(node, Move(node * 1000, Moving(disc(x, 0, 10))))
+def step_to(world: BubbleStormWorld, node: int, x: float) -> None:
+    world.obey(node, Move(node * 1000, Moving(disc(x, 0, 10))))
 
 
 def test_who_goes_outside_is_known_for_a_while_and_then_let_go() -> None:
-    crowd, peer = pair()
-    step_to(crowd, 1, 40.0)
-    crowd.pass_seconds(3)
+    world, peer = pair()
+    step_to(world, 1, 40.0)
+    world.pass_seconds(3)
     assert peer.connections.open[1].soft is not None
-    assert [node for node, _ in peer.known(crowd.simulation.now)] == [1]
-    crowd.pass_seconds(6)
+    assert [node for node, _ in peer.known(world.simulation.now)] == [1]
+    world.pass_seconds(6)
     assert peer.connections.open == {}
-    assert peer_of(crowd, 1).connections.open == {}
+    assert peer_of(world, 1).connections.open == {}
 
 
 def test_who_comes_back_in_time_keeps_its_connection() -> None:
-    crowd, peer = pair()
+    world, peer = pair()
     connection = peer.connections.open[1]
-    step_to(crowd, 1, 40.0)
-    crowd.pass_seconds(3)
-    step_to(crowd, 1, 5.0)
-    crowd.pass_seconds(10)
+    step_to(world, 1, 40.0)
+    world.pass_seconds(3)
+    step_to(world, 1, 5.0)
+    world.pass_seconds(10)
     assert peer.connections.open[1] is connection
     assert connection.soft is None
 
 
 def test_a_silent_connection_is_closed() -> None:
-    crowd, peer = pair()
-    crowd.simulation.crash(1)
-    crowd.pass_seconds(8)
+    world, peer = pair()
+    world.simulation.crash(1)
+    world.pass_seconds(8)
     assert peer.connections.open == {}
     assert peer.connections.attempted == {} or list(peer.connections.attempted) == [1]
 
 
 def test_a_connection_that_talks_nonsense_is_closed() -> None:
-    crowd, peer = pair()
-    other = pack_position(MessageType.POSITION, 2, (0.0, 0.0, 0.0), 1.0, crowd.simulation.now)
-    assert peer.receive(crowd.simulation.now, 1, messages.Position(other)) == [Note("refused", 1)]
+    world, peer = pair()
+    other = pack_position(MessageType.POSITION, 2, (0.0, 0.0, 0.0), 1.0, world.simulation.now)
+    assert peer.receive(world.simulation.now, 1, messages.Position(other)) == [Note("refused", 1)]
     assert peer.connections.open[1].hard
-    crowd.pass_seconds(1.01)
+    world.pass_seconds(1.01)
     assert 1 not in peer.connections.open or peer.connections.open[1].heard > 0
 
 
 def test_whoever_is_named_twice_is_contacted_once_and_later_again() -> None:
-    crowd, peer = pair()
-    now, token = crowd.simulation.now, next(iter(peer.tokens))
+    world, peer = pair()
+    now, token = world.simulation.now, next(iter(peer.tokens))
     reply = messages.Reply(token, pack_reply(2, [0, 1, 8, 9]))
     first = peer.receive(now, 2, reply)
     assert [effect.to for effect in first if isinstance(effect, SendMany)] == [(8, 9)]
     assert peer.receive(now, 2, reply) == []
-    crowd.pass_seconds(7)
+    world.pass_seconds(7)
     assert 8 not in peer.connections.attempted, "an attempt without answer expires"
 
 
 def test_a_cached_subscription_times_out() -> None:
-    crowd = party(somewhere(6, 1000), 1.0)
-    crowd.pass_seconds(2)
-    crowd.simulation.crash(5)
-    assert any(5 in peer.cache.entries for peer in crowd.peers())
-    crowd.pass_seconds(7)
-    assert not any(5 in peer.cache.entries for peer in crowd.peers())
+    world = joined_world(somewhere(6, 1000), 1.0)
+    world.pass_seconds(2)
+    world.simulation.crash(5)
+    assert any(5 in peer.cache.entries for peer in world.peers())
+    world.pass_seconds(7)
+    assert not any(5 in peer.cache.entries for peer in world.peers())
 
 
 def test_a_managed_bubble_is_held_by_as_many_as_it_should_and_vanishes_with_its_owner() -> None:
-    crowd = party(somewhere(40, 1000), 1.0, bubble="managed")
-    crowd.pass_seconds(30)
-    owner = peer_of(crowd, 0)
-    holders = [peer for peer in crowd.peers() if 0 in peer.cache.entries]
+    world = joined_world(somewhere(40, 1000), 1.0, bubble="managed")
+    world.pass_seconds(30)
+    owner = peer_of(world, 0)
+    holders = [peer for peer in world.peers() if 0 in peer.cache.entries]
     assert len(holders) >= owner.overlay.holders - 2
     for peer in holders[:3]:
-        crowd.simulation.crash(peer.id)
-    crowd.pass_seconds(25)
-    again = [peer for peer in crowd.peers() if 0 in peer.cache.entries]
+        world.simulation.crash(peer.id)
+    world.pass_seconds(25)
+    again = [peer for peer in world.peers() if 0 in peer.cache.entries]
     assert len(again) >= owner.overlay.holders - 2
-    crowd.leave(0)
-    crowd.pass_seconds(0.2)
-    assert not any(0 in peer.cache.entries for peer in crowd.peers())
+    world.leave(0)
+    world.pass_seconds(0.2)
+    assert not any(0 in peer.cache.entries for peer in world.peers())
 
 
 # Walkers, and bad times.
 
 
-def test_walkers_hear_most_of_what_they_should_and_nothing_else() -> None:
+def test_walkers_receive_most_of_what_they_should_and_nothing_else() -> None:
     trace = run(40, 12.0, size=400.0, radius=100.0, rate=5.0)
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
@@ -243,7 +245,7 @@ def test_walkers_hear_most_of_what_they_should_and_nothing_else() -> None:
     )
 
 
-def test_in_bad_weather_nothing_is_heard_twice_or_unwanted() -> None:
+def test_with_faults_nothing_is_delivered_twice_or_unwanted() -> None:
     trace = run(
         30, 10.0, size=300.0, radius=100.0, loss=0.1, duplicate=0.1, reorder=0.1, crash=0.01,
         restart_s=3.0,

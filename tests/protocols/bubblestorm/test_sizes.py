@@ -138,7 +138,7 @@ def test_a_neighbour_missed_twice_at_lambda_two_is_rare() -> None:
 
 
 @pytest.mark.parametrize("split", [1, 2, 3, 5])
-def test_a_cast_of_weight_13_is_processed_13_times(split: int) -> None:
+def test_a_bubblecast_of_weight_13_is_processed_13_times(split: int) -> None:
     rng = Random(3)
     graph = Graph([16] * 100, rng)
     assert [len(graph.cast(7, weight, split, rng)) for weight in (1, 2, 13, 40)] == [1, 2, 13, 40]
@@ -153,7 +153,7 @@ def test_shares_are_even_and_lose_nothing(weight: int, split: int) -> None:
     assert not parts or max(parts) - min(parts) <= 1
 
 
-def test_a_cast_uses_different_links_and_all_weight_where_there_are_few() -> None:
+def test_a_bubblecast_uses_different_links_and_all_weight_where_there_are_few() -> None:
     rng = Random(1)
     assert sorted(spread(13, 2, ["a", "b"], rng)) == [("a", 6), ("b", 6)]
     assert spread(13, 2, ["a"], rng) == [("a", 12)]

@@ -18,67 +18,67 @@ from nearcast.protocols.drtree.parameters import PROMOTES
 from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.rtree import BoxBounds
 from nearcast.space.shapes import point
-from support.drtree_worlds import Grove, assert_heard_exactly, grown
+from support.drtree_worlds import DRTreeWorld, assert_delivered_exactly, settled_tree
 
 PERIODS_AFTER_CRASHES = 25
 PERIODS_FROM_GARBAGE = 40
 
 
-def assert_nothing_is_missed(grove: Grove, at_least: int = 5) -> None:
-    nodes = list(grove.simulation.nodes)
+def assert_nothing_is_missed(world: DRTreeWorld, at_least: int = 5) -> None:
+    nodes = list(world.simulation.nodes)
     for number in range(200):
         shape = point(37.0 * number % 500, 61.0 * number % 500)
-        grove.simulation.obey(nodes[number % len(nodes)], Publish(number, shape))
-    grove.pass_periods(2)
-    grove.simulation.recorder.close()
-    assert_heard_exactly(grove.memory, at_least)
+        world.simulation.obey(nodes[number % len(nodes)], Publish(number, shape))
+    world.pass_periods(2)
+    world.simulation.recorder.close()
+    assert_delivered_exactly(world.memory, at_least)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_after_a_third_has_crashed_the_tree_is_whole_again_and_nothing_is_missed(
     strategy: str,
 ) -> None:
-    grove = grown(120, strategy=strategy, check_ms=1000.0)
+    world = settled_tree(120, strategy=strategy, check_ms=1000.0)
     for node in Random(7).sample(range(120), 36):
-        grove.simulation.crash(node)
-    assert grove.settle(PERIODS_AFTER_CRASHES) >= 3, "nobody can know before"
-    assert_nothing_is_missed(grove)
+        world.simulation.crash(node)
+    assert world.settle(PERIODS_AFTER_CRASHES) >= 3, "nobody can know before"
+    assert_nothing_is_missed(world)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whoever_says_goodbye_leaves_a_tree_behind(seed: int) -> None:
     rng = Random(seed)
-    grove = grown(60, seed=seed, check_ms=1000.0)
+    world = settled_tree(60, seed=seed, check_ms=1000.0)
     for node in rng.sample(range(60), 45):
-        grove.simulation.obey(node, Leave())
-        grove.pass_periods(rng.choice([0.0, 0.02, 0.5]))
-    grove.settle(PERIODS_AFTER_CRASHES)
-    assert len(grove.members()) == 15
-    assert_nothing_is_missed(grove)
+        world.simulation.obey(node, Leave())
+        world.pass_periods(rng.choice([0.0, 0.02, 0.5]))
+    world.settle(PERIODS_AFTER_CRASHES)
+    assert len(world.members()) == 15
+    assert_nothing_is_missed(world)
 
 
 def test_the_last_one_is_the_tree_and_a_new_one_finds_it() -> None:
-    grove = grown(12, check_ms=1000.0)
+    world = settled_tree(12, check_ms=1000.0)
     for node in range(11):
-        grove.simulation.obey(node, Leave())
-    grove.settle(PERIODS_AFTER_CRASHES)
-    (last,) = grove.members().values()
+        world.simulation.obey(node, Leave())
+    world.settle(PERIODS_AFTER_CRASHES)
+    (last,) = world.members().values()
     assert last.top == 0 and last.is_root
-    grove.plant(100, *[point(1, 1)])
-    grove.pass_periods(1)
-    grove.settle(PERIODS_AFTER_CRASHES)
-    assert len(grove.members()) == 2
+    world.join(100, *[point(1, 1)])
+    world.pass_periods(1)
+    world.settle(PERIODS_AFTER_CRASHES)
+    assert len(world.members()) == 2
 
 
 def test_when_all_contacts_are_dead_newcomers_begin_a_tree_of_their_own() -> None:
-    grove = grown(5, check_ms=1000.0)
+    world = settled_tree(5, check_ms=1000.0)
     for node in range(5):
-        grove.simulation.crash(node)
+        world.simulation.crash(node)
     for node in range(10, 20):
-        grove.plant(node, point(node, node))
-    grove.pass_periods(10)
-    grove.settle(PERIODS_FROM_GARBAGE)
-    assert len(grove.members()) == 10
+        world.join(node, point(node, node))
+    world.pass_periods(10)
+    world.settle(PERIODS_FROM_GARBAGE)
+    assert len(world.members()) == 10
 
 
 # Garbage.
@@ -138,19 +138,19 @@ def test_from_any_state_the_tree_becomes_legal_again(data: st.DataObject) -> Non
     count = data.draw(st.sampled_from([2, 3, 9, 20, 30]))
     strategy = data.draw(st.sampled_from(list(STRATEGIES)))
     promotes = data.draw(st.sampled_from(PROMOTES))
-    grove = grown(count, strategy=strategy, promotes=promotes, check_ms=1000.0)
-    members = grove.members()
+    world = settled_tree(count, strategy=strategy, promotes=promotes, check_ms=1000.0)
+    members = world.members()
     victims = data.draw(st.lists(st.sampled_from(list(members)), min_size=1, max_size=2 * count))
     for address in victims:
         data.draw(corrupted(members[address], list(members)))
-    grove.settle(PERIODS_FROM_GARBAGE)
-    assert_nothing_is_missed(grove, at_least=-1)
-    assert grove.faults() == []
+    world.settle(PERIODS_FROM_GARBAGE)
+    assert_nothing_is_missed(world, at_least=-1)
+    assert world.faults() == []
 
 
 def test_two_trees_that_meet_become_one() -> None:
-    grove = grown(40, check_ms=1000.0)
-    members = grove.members()
+    world = settled_tree(40, check_ms=1000.0)
+    members = world.members()
     halves: dict[bool, list[int]] = {True: [], False: []}
     for address in members:
         halves[address < 20 * SLOTS].append(address)
@@ -159,4 +159,4 @@ def test_two_trees_that_meet_become_one() -> None:
             member = members[address]
             member.drop_levels(1)
             member.set_parent(half[0] if address != half[0] else None)
-    grove.settle(PERIODS_FROM_GARBAGE)
+    world.settle(PERIODS_FROM_GARBAGE)

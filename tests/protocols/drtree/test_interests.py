@@ -16,7 +16,7 @@ from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.motion import Moving, line
 from nearcast.space.rtree import BoxBounds
 from nearcast.space.shapes import box, disc, point
-from support.drtree_worlds import Grove, assert_heard_exactly
+from support.drtree_worlds import DRTreeWorld, assert_delivered_exactly
 
 SIDES = st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1]))
 BOXES = st.tuples(SIDES, SIDES).map(
@@ -40,82 +40,84 @@ def test_two_areas_are_in_one_group_if_a_chain_of_touching_ones_leads_to_the_oth
         assert all(reached[name] == set(group) for name in group)
 
 
-def slots(grove: Grove, node: int) -> list[int]:
-    living = [a for a, member in grove.members().items() if not member.gone]
+def slots(world: DRTreeWorld, node: int) -> list[int]:
+    living = [a for a, member in world.members().items() if not member.gone]
     return sorted(address % SLOTS for address in living if address // SLOTS == node)
 
 
-def split(**parameters: object) -> Grove:
-    grove = Grove(Parameters(areas="split", check_ms=1000.0, **parameters))
+def split(**parameters: object) -> DRTreeWorld:
+    world = DRTreeWorld(Parameters(areas="split", check_ms=1000.0, **parameters))
     for node in range(10, 20):
-        grove.plant(node, box(10.0 * node, 0, 4, 4))
-    return grove
+        world.join(node, box(10.0 * node, 0, 4, 4))
+    return world
 
 
 def test_areas_that_touch_have_one_member_and_disjoint_ones_a_member_each() -> None:
-    grove = split()
-    grove.plant(1, box(0, 0, 5, 5), box(8, 0, 3, 3), box(50, 0, 5, 5))
-    grove.pass_periods(6)
-    grove.settle()
-    assert slots(grove, 1) == [0, 1]
-    boxes = [grove.members()[SLOTS + slot].levels[0].box for slot in (0, 1)]
+    world = split()
+    world.join(1, box(0, 0, 5, 5), box(8, 0, 3, 3), box(50, 0, 5, 5))
+    world.pass_periods(6)
+    world.settle()
+    assert slots(world, 1) == [0, 1]
+    boxes = [world.members()[SLOTS + slot].levels[0].box for slot in (0, 1)]
     assert [(round(b.low[0]), round(b.high[0])) for b in boxes] == [(-5, 11), (45, 55)]
 
 
 def test_an_area_that_comes_between_two_makes_them_one_and_its_end_parts_them() -> None:
-    grove = split()
-    grove.plant(1, box(0, 0, 5, 5), box(20, 0, 5, 5))
-    grove.pass_periods(6)
-    grove.settle()
-    assert slots(grove, 1) == [0, 1]
-    grove.simulation.obey(1, Subscribe(99, Moving(box(10, 0, 5, 5))))
-    grove.pass_periods(12)
-    grove.settle()
-    assert len(slots(grove, 1)) == 1
-    grove.simulation.obey(1, Unsubscribe(99))
-    grove.pass_periods(12)
-    grove.settle()
-    assert len(slots(grove, 1)) == 2
+    world = split()
+    world.join(1, box(0, 0, 5, 5), box(20, 0, 5, 5))
+    world.pass_periods(6)
+    world.settle()
+    assert slots(world, 1) == [0, 1]
+    world.simulation.obey(1, Subscribe(99, Moving(box(10, 0, 5, 5))))
+    world.pass_periods(12)
+    world.settle()
+    assert len(slots(world, 1)) == 1
+    world.simulation.obey(1, Unsubscribe(99))
+    world.pass_periods(12)
+    world.settle()
+    assert len(slots(world, 1)) == 2
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_while_areas_part_and_meet_again_nothing_is_missed_or_heard_twice(strategy: str) -> None:
+def test_while_areas_part_and_meet_again_nothing_is_missed_or_delivered_twice(
+    strategy: str,
+) -> None:
     """Jumps aside, whose new places nobody can know at once: areas stay where they are wanted."""
     rng = Random(11)
-    grove = split(strategy=strategy)
+    world = split(strategy=strategy)
     wide = [(x, 0.0) for x in range(0, 100, 12)]
-    grove.plant(1, *[box(x, y, 4, 4) for x, y in wide])
-    grove.pass_periods(8)
-    grove.settle()
+    world.join(1, *[box(x, y, 4, 4) for x, y in wide])
+    world.pass_periods(8)
+    world.settle()
     for number in range(240):
         if number % 16 == 0:  # a bridge between two of them comes or goes
             left = 6.0 + 12 * (number // 32)
             bridge = Subscribe(5000 + number // 32, Moving(box(left, 0, 4, 4)))
-            grove.simulation.obey(1, Unsubscribe(5000 + number // 32) if number % 32 else bridge)
-            grove.pass_periods(0.5)
+            world.simulation.obey(1, Unsubscribe(5000 + number // 32) if number % 32 else bridge)
+            world.pass_periods(0.5)
         x = rng.choice(wide)[0] + rng.uniform(-1, 1)
-        grove.simulation.obey(10 + number % 10, Publish(number, point(x, 0)))
-        grove.pass_periods(0.05)
-    grove.pass_periods(2)
-    grove.simulation.recorder.close()
-    assert_heard_exactly(grove.memory, at_least=200)
+        world.simulation.obey(10 + number % 10, Publish(number, point(x, 0)))
+        world.pass_periods(0.05)
+    world.pass_periods(2)
+    world.simulation.recorder.close()
+    assert_delivered_exactly(world.memory, at_least=200)
 
 
 @pytest.mark.parametrize("areas", AREAS)
-def test_moving_areas_of_one_peer_are_heard_wherever_they_meet(areas: str) -> None:
-    grove = Grove(Parameters(areas=areas, check_ms=1000.0))
+def test_moving_areas_of_one_peer_receive_wherever_they_meet(areas: str) -> None:
+    world = DRTreeWorld(Parameters(areas=areas, check_ms=1000.0))
     for node in range(10, 22):
-        grove.plant(node, box(10.0 * node, 0, 4, 4))
-    grove.plant(1)
+        world.join(node, box(10.0 * node, 0, 4, 4))
+    world.join(1)
     for number in range(4):  # two from the left, two from the right
         walk = line(disc(300.0 * (number % 2), 5.0 * number, 8), (150, 0, 0), 10)
-        grove.simulation.obey(1, Subscribe(100 + number, walk))
-    grove.pass_periods(8)
+        world.simulation.obey(1, Subscribe(100 + number, walk))
+    world.pass_periods(8)
     for number in range(300):
-        grove.simulation.obey(10 + number % 12, Publish(number, point(60 + 0.6 * number, 0)))
-        grove.pass_periods(0.1)
-    grove.simulation.recorder.close()
-    assert_heard_exactly(grove.memory, at_least=50)
+        world.simulation.obey(10 + number % 12, Publish(number, point(60 + 0.6 * number, 0)))
+        world.pass_periods(0.1)
+    world.simulation.recorder.close()
+    assert_delivered_exactly(world.memory, at_least=50)
 
 
 # Variables.
@@ -123,35 +125,35 @@ def test_moving_areas_of_one_peer_are_heard_wherever_they_meet(areas: str) -> No
 
 @pytest.mark.parametrize("areas", AREAS)
 @pytest.mark.parametrize("dimensions", ["x,y", "x,weight"])
-def test_what_is_heard_after_tunes_is_what_is_wanted(areas: str, dimensions: str) -> None:
-    grove = Grove(Parameters(areas=areas, dimensions=dimensions, check_ms=1000.0))
+def test_what_is_delivered_after_tunes_is_what_is_wanted(areas: str, dimensions: str) -> None:
+    world = DRTreeWorld(Parameters(areas=areas, dimensions=dimensions, check_ms=1000.0))
     for node in range(12):
-        grove.plant(node)
+        world.join(node)
         numbers = {"view": 3.0 + node, "most": 4.0}
         wide = Subscribe(node, "x <= view + 5, x >= 0", "weight < most", variables=numbers)
-        grove.simulation.obey(node, wide)
-    grove.pass_periods(6)
-    grove.settle()
+        world.simulation.obey(node, wide)
+    world.pass_periods(6)
+    world.settle()
     for round_ in range(4):
         for node in range(0, 12, 2):
             variable = "most" if round_ == 2 else "view"
-            grove.simulation.obey(node, Tune(node, {variable: 2.0 + 5 * round_}))
-        grove.pass_periods(1)
+            world.simulation.obey(node, Tune(node, {variable: 2.0 + 5 * round_}))
+        world.pass_periods(1)
         for number in range(60):
             shape = point(number % 30, 0)
             said = Publish(100 * round_ + number, shape, attributes={"weight": number % 7})
-            grove.simulation.obey(number % 12, said)
-        grove.pass_periods(1)
-    grove.simulation.recorder.close()
-    assert_heard_exactly(grove.memory, at_least=300)
-    rows = grove.memory.table("interests").to_pylist()
+            world.simulation.obey(number % 12, said)
+        world.pass_periods(1)
+    world.simulation.recorder.close()
+    assert_delivered_exactly(world.memory, at_least=300)
+    rows = world.memory.table("interests").to_pylist()
     assert len(rows) == 12 + 4 * 6
 
 
 def test_a_tune_of_what_has_no_variables_is_ignored_and_one_without_a_value_refused() -> None:
-    grove = Grove(Parameters(check_ms=1000.0))
-    peer = grove.plant(1, box(0, 0, 1, 1))
-    now = grove.simulation.now
+    world = DRTreeWorld(Parameters(check_ms=1000.0))
+    peer = world.join(1, box(0, 0, 1, 1))
+    now = world.simulation.now
 
     def notes(command: Tune) -> list[Note]:
         return [effect for effect in peer.obey(now, command) if isinstance(effect, Note)]

@@ -6,36 +6,36 @@ from nearcast.errors import InvariantError
 from nearcast.protocols.drtree.invariants import ConsistentChains, LegalTree
 from nearcast.sim.checkers import InvariantChecker
 from nearcast.space.motion import SECOND
-from support.drtree_worlds import grown
+from support.drtree_worlds import settled_tree
 
 
 def test_a_tree_that_heals_in_time_is_fine() -> None:
-    grove = grown(30, check_ms=1000.0)
-    invariants = [LegalTree(grove.simulation.now + 25 * SECOND), ConsistentChains()]
-    grove.simulation.checkers = [InvariantChecker(grove.simulation.nodes, invariants, SECOND)]
+    world = settled_tree(30, check_ms=1000.0)
+    invariants = [LegalTree(world.simulation.now + 25 * SECOND), ConsistentChains()]
+    world.simulation.checkers = [InvariantChecker(world.simulation.nodes, invariants, SECOND)]
     for node in range(9):
-        grove.simulation.crash(node)
-    grove.pass_periods(40)
-    assert grove.faults() == []
+        world.simulation.crash(node)
+    world.pass_periods(40)
+    assert world.faults() == []
 
 
 def test_a_tree_that_stays_wrong_breaks_the_run() -> None:
-    grove = grown(30, check_ms=1000.0)
-    checker = InvariantChecker(grove.simulation.nodes, [LegalTree(2 * SECOND)], SECOND)
-    grove.pass_periods(1)
-    checker.passed(grove.simulation.now)
+    world = settled_tree(30, check_ms=1000.0)
+    checker = InvariantChecker(world.simulation.nodes, [LegalTree(2 * SECOND)], SECOND)
+    world.pass_periods(1)
+    checker.passed(world.simulation.now)
     for node in range(9):
-        grove.simulation.crash(node)
-    checker.passed(grove.simulation.now + SECOND)
+        world.simulation.crash(node)
+    checker.passed(world.simulation.now + SECOND)
     with pytest.raises(InvariantError, match="the tree is not legal since"):
-        checker.passed(grove.simulation.now + 9 * SECOND)
+        checker.passed(world.simulation.now + 9 * SECOND)
 
 
 def test_a_chain_that_does_not_fit_together_is_found() -> None:
-    grove = grown(30, check_ms=1000.0)
-    checker = InvariantChecker(grove.simulation.nodes, [ConsistentChains()])
-    checker.passed(grove.simulation.now)
-    owner = next(member for member in grove.members().values() if member.top)
+    world = settled_tree(30, check_ms=1000.0)
+    checker = InvariantChecker(world.simulation.nodes, [ConsistentChains()])
+    checker.passed(world.simulation.now)
+    owner = next(member for member in world.members().values() if member.top)
     del owner.levels[1].children[owner.address]
     with pytest.raises(InvariantError, match="lacks its owner's own node"):
-        checker.passed(grove.simulation.now)
+        checker.passed(world.simulation.now)

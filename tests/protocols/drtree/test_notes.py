@@ -11,7 +11,7 @@ from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.sim.simulation import Simulation
 from nearcast.space.shapes import box, point
 from nearcast.trace.sinks import MemoryTrace
-from support.drtree_worlds import Grove, members, run
+from support.drtree_worlds import DRTreeWorld, members, run
 
 
 def steps(
@@ -63,22 +63,24 @@ def test_a_trace_has_no_such_notes_unless_they_are_wanted(strategy: str) -> None
     assert not {"leaves", "arrives"} & set(trace.table("notes").column("fact").to_pylist())
 
 
-def west_and_east(strategy: str) -> Grove:
+def west_and_east(strategy: str) -> DRTreeWorld:
     """Level 1 has two nodes: peers 0, 1, 2 in the west, of which 0 is the largest and owns the root
     too, and 3, 4, 5 in the east, owned by 3. All want the point in the middle.
     """
-    grove = Grove(Parameters(strategy=strategy, least=2, most=4, note_levels=True, check_ms=1000.0))
+    world = DRTreeWorld(
+        Parameters(strategy=strategy, least=2, most=4, note_levels=True, check_ms=1000.0)
+    )
     for node, (x, width) in enumerate(
         [(-90, 95), (-80, 82), (-81, 82), (85, 88), (80, 82), (81, 82)]
     ):
-        grove.plant(node, box(x, 0, width, 10))
-        grove.pass_periods(2)
-    grove.settle()
+        world.join(node, box(x, 0, width, 10))
+        world.pass_periods(2)
+    world.settle()
     for number, publisher in enumerate([5, 1, 0]):
-        grove.simulation.obey(publisher, Publish(1_000_000 + number, point(0, 0)))
-    grove.pass_periods(2)
-    grove.simulation.recorder.close()
-    return grove
+        world.simulation.obey(publisher, Publish(1_000_000 + number, point(0, 0)))
+    world.pass_periods(2)
+    world.simulation.recorder.close()
+    return world
 
 
 # Who noted it, from which level, to which.

@@ -25,13 +25,13 @@ from nearcast.space.shapes import disc
 from support.brute_force import delivered, expected
 from support.message_strategies import messages
 from support.peer_worlds import recall
-from support.psense_peers import Party, alone, run
+from support.psense_peers import PSenseWorld, alone, run
 
 DIMENSIONS = pytest.mark.parametrize("dimensions", [2, 3])
 
 
 @DIMENSIONS
-def test_walkers_know_nearly_all_they_should_and_are_heard(dimensions: int) -> None:
+def test_walkers_know_nearly_all_they_should_and_their_publications_arrive(dimensions: int) -> None:
     trace = run(40, 5.0, dimensions=dimensions, dims=dimensions, radius=300.0, limit=20_000)
     assert recall(trace, 300.0) >= 0.99
     heard = set(delivered(trace.table("deliveries")))
@@ -40,7 +40,7 @@ def test_walkers_know_nearly_all_they_should_and_are_heard(dimensions: int) -> N
     assert len(heard) >= 0.98 * len(should)
 
 
-def test_with_loss_and_crashes_most_is_heard_and_nothing_twice_or_unwanted() -> None:
+def test_with_loss_and_crashes_most_is_delivered_and_nothing_twice_or_unwanted() -> None:
     trace = run(
         40, 8.0, loss=0.1, duplicate=0.1, reorder=0.1, crash=0.01, restart_s=3.0, limit=20_000
     )
@@ -54,29 +54,29 @@ def test_with_loss_and_crashes_most_is_heard_and_nothing_twice_or_unwanted() -> 
 
 def test_after_half_have_crashed_and_under_loss_all_near_nodes_are_known_again() -> None:
     rng = Random(9)
-    party = Party(Loss(0.1, rng, Duplication(0.1, rng, ConstantDelay(50_000))), silent_s=3.0)
-    party.crowd(60, 400, 90, 7)
-    party.pass_seconds(6)
+    world = PSenseWorld(Loss(0.1, rng, Duplication(0.1, rng, ConstantDelay(50_000))), silent_s=3.0)
+    world.join_many(60, 400, 90, 7)
+    world.pass_seconds(6)
     gone = rng.sample(range(60), 30)
     for node in gone:
-        party.simulation.crash(node)
-    party.pass_seconds(10)
-    assert party.strangers() == []
-    believed = {node for peer in party.peers() for node, _ in peer.known(party.simulation.now)}
+        world.simulation.crash(node)
+    world.pass_seconds(10)
+    assert world.unknown_near_nodes() == []
+    believed = {node for peer in world.peers() for node, _ in peer.known(world.simulation.now)}
     assert not believed & set(gone)
 
 
 def test_whose_contacts_have_all_died_begins_anew() -> None:
-    party = Party(alone_s=3.0, silent_s=3.0)
-    party.come(1, disc(0, 0, 10))
-    party.pass_seconds(2)
-    party.simulation.crash(1)
-    peer = party.come(2, disc(0, 0, 10))
-    party.pass_seconds(8)
-    other = party.come(3, disc(5, 0, 10))
-    party.pass_seconds(10)
-    assert dict(other.known(party.simulation.now)) == {2: (0.0, 0.0, 0.0)}
-    assert dict(peer.known(party.simulation.now)) == {3: (5.0, 0.0, 0.0)}
+    world = PSenseWorld(alone_s=3.0, silent_s=3.0)
+    world.join(1, disc(0, 0, 10))
+    world.pass_seconds(2)
+    world.simulation.crash(1)
+    peer = world.join(2, disc(0, 0, 10))
+    world.pass_seconds(8)
+    other = world.join(3, disc(5, 0, 10))
+    world.pass_seconds(10)
+    assert dict(other.known(world.simulation.now)) == {2: (0.0, 0.0, 0.0)}
+    assert dict(peer.known(world.simulation.now)) == {3: (5.0, 0.0, 0.0)}
 
 
 NUMBERS = st.integers(0, 5)
@@ -109,17 +109,17 @@ HONEST = st.one_of(
 @given(st.lists(st.tuples(NUMBERS, HONEST | st.one_of(*map(messages, CODEC.messages))), max_size=8))
 @settings(deadline=None, max_examples=30)
 def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]]) -> None:
-    party = Party()
-    peers = [party.come(0), party.come(1, disc(0, 0, 10)), party.come(2, disc(5, 5, 10))]
+    world = PSenseWorld()
+    peers = [world.join(0), world.join(1, disc(0, 0, 10)), world.join(2, disc(5, 5, 10))]
     for sender, message in said:
         for peer in peers:
-            party.simulation._apply(peer, peer.receive(party.simulation.now, sender, message))
-        party.pass_seconds(0.4)
-    party.obey(1, Publish(1, disc(0, 0, 9)))
-    party.pass_seconds(1)
+            world.simulation._apply(peer, peer.receive(world.simulation.now, sender, message))
+        world.pass_seconds(0.4)
+    world.obey(1, Publish(1, disc(0, 0, 9)))
+    world.pass_seconds(1)
     for peer in peers:
-        list(peer.known(party.simulation.now))
-    party.obey(1, Leave())
+        list(peer.known(world.simulation.now))
+    world.obey(1, Leave())
 
 
 @given(st.sampled_from([Position, Request, Response]), st.binary(max_size=60))

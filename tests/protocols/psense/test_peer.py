@@ -18,8 +18,8 @@ from nearcast.protocols.psense.peer import PlayRound, PSensePeer
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, ball, box, disc, point
 from support.brute_force import delivered, expected
-from support.peer_worlds import assert_heard_exactly
-from support.psense_peers import Party, alone, speak_everywhere
+from support.peer_worlds import assert_delivered_exactly
+from support.psense_peers import PSenseWorld, alone, publish_everywhere
 
 DIMENSIONS = pytest.mark.parametrize("dimensions", [2, 3])
 
@@ -29,94 +29,96 @@ DIMENSIONS = pytest.mark.parametrize("dimensions", [2, 3])
 
 @DIMENSIONS
 @pytest.mark.parametrize("seed", [1, 2])
-def test_in_calm_all_near_nodes_are_known_and_all_is_heard(dimensions: int, seed: int) -> None:
-    party = Party(dimensions=dimensions, limit=20_000, view="near")
-    party.crowd(50, 365, 80 if dimensions == 2 else 150, seed)
-    party.pass_seconds(5)
-    assert party.strangers() == []
-    speak_everywhere(party)
-    party.pass_seconds(2)
-    assert_heard_exactly(party.trace(), at_least=200)
+def test_without_faults_all_near_nodes_are_known_and_all_is_delivered(
+    dimensions: int, seed: int
+) -> None:
+    world = PSenseWorld(dimensions=dimensions, limit=20_000, view="near")
+    world.join_many(50, 365, 80 if dimensions == 2 else 150, seed)
+    world.pass_seconds(5)
+    assert world.unknown_near_nodes() == []
+    publish_everywhere(world)
+    world.pass_seconds(2)
+    assert_delivered_exactly(world.trace(), at_least=200)
 
 
-def test_two_crowds_far_apart_know_of_each_other() -> None:
+def test_two_groups_far_apart_know_of_each_other() -> None:
     """Sensors keep the network whole: whoever crosses the gap is found on the other side."""
-    party, rng = Party(), Random(3)
+    world, rng = PSenseWorld(), Random(3)
     for node in range(30):
         away = 5000.0 if node % 2 else 0.0
-        party.come(node, disc(away + rng.uniform(0, 200), rng.uniform(0, 200), 60))
-    party.pass_seconds(6)
-    party.obey(1, Move(1000, Moving(disc(100.0, 100.0, 60.0))))
-    party.pass_seconds(8)
-    assert party.strangers() == []
+        world.join(node, disc(away + rng.uniform(0, 200), rng.uniform(0, 200), 60))
+    world.pass_seconds(6)
+    world.obey(1, Move(1000, Moving(disc(100.0, 100.0, 60.0))))
+    world.pass_seconds(8)
+    assert world.unknown_near_nodes() == []
 
 
 def test_a_newcomer_is_found_wherever_its_contacts_are() -> None:
-    party = Party()
-    party.crowd(40, 600, 90, 5)
-    party.pass_seconds(6)
-    party.come(99, disc(300.0, 300.0, 90.0))
-    party.pass_seconds(5)
-    assert party.strangers() == []
+    world = PSenseWorld()
+    world.join_many(40, 600, 90, 5)
+    world.pass_seconds(6)
+    world.join(99, disc(300.0, 300.0, 90.0))
+    world.pass_seconds(5)
+    assert world.unknown_near_nodes() == []
 
 
-def test_what_is_said_in_sight_or_to_an_area_nearby_is_heard() -> None:
-    party, rng = Party(limit=50_000), Random(2)
-    party.crowd(40, 300, 90, 4)
-    party.come(90)  # wants nothing, and stands where it speaks
-    party.come(91, EVERYWHERE, echo=True)
-    party.pass_seconds(6)
+def test_what_is_published_in_sight_or_to_an_area_nearby_is_delivered() -> None:
+    world, rng = PSenseWorld(limit=50_000), Random(2)
+    world.join_many(40, 300, 90, 4)
+    world.join(90)  # wants nothing, and stands where it speaks
+    world.join(91, EVERYWHERE, echo=True)
+    world.pass_seconds(6)
     for number in range(60):
-        speaker = party.simulation.nodes[number % 40]
+        speaker = world.simulation.nodes[number % 40]
         (x, y, _), _ = speaker._vision()
         x, y = x + rng.uniform(-40, 40), y + rng.uniform(-40, 40)
         shape = (point(x, y), disc(x, y, 20), box(x, y, 30, 10))[number % 3]
-        party.obey(speaker.id, Publish(number, shape))
-        party.pass_seconds(0.1)
-    party.obey(90, Publish(100, point(150, 150)))
-    party.pass_seconds(3)
-    party.obey(90, Publish(101, point(150, 150)))
-    party.pass_seconds(3)
-    assert_heard_exactly(party.trace(), at_least=300)
+        world.obey(speaker.id, Publish(number, shape))
+        world.pass_seconds(0.1)
+    world.obey(90, Publish(100, point(150, 150)))
+    world.pass_seconds(3)
+    world.obey(90, Publish(101, point(150, 150)))
+    world.pass_seconds(3)
+    assert_delivered_exactly(world.trace(), at_least=300)
 
 
 def test_in_the_plane_height_is_a_further_condition() -> None:
-    party = Party(dimensions=2)
-    party.come(1, ball(0, 0, 0, 50))
-    party.come(2, ball(10, 0, 45, 50))
-    party.come(3, ball(10, 0, 200, 50))
-    party.pass_seconds(4)
-    party.obey(1, Publish(1, point(0, 0, 0)))
-    party.pass_seconds(1)
-    assert delivered(party.trace().table("deliveries")) == [(1, 2000)]
+    world = PSenseWorld(dimensions=2)
+    world.join(1, ball(0, 0, 0, 50))
+    world.join(2, ball(10, 0, 45, 50))
+    world.join(3, ball(10, 0, 200, 50))
+    world.pass_seconds(4)
+    world.obey(1, Publish(1, point(0, 0, 0)))
+    world.pass_seconds(1)
+    assert delivered(world.trace().table("deliveries")) == [(1, 2000)]
 
 
 def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
-    party = Party()
-    party.come(1, disc(0, 0, 10))
-    party.come(2)
+    world = PSenseWorld()
+    world.join(1, disc(0, 0, 10))
+    world.join(2)
     growing = Formula("x >= -3, x <= 3 + t, y >= -2, y <= 2")
-    party.obey(
+    world.obey(
         2,
         Subscribe(7, growing),
         Subscribe(8, "x > v, x < 9, y > 0, y < 9", None, "", False, {"v": 5.0}),
     )
-    party.pass_seconds(3)
-    party.obey(1, Publish(1, point(4, 1)), Publish(2, point(7, 1)))
-    party.pass_seconds(1)
-    party.obey(2, Tune(8, {"v": 7.0}), Unsubscribe(7), Tune(9, {}), Move(9, Moving(disc(0, 0, 1))))
-    party.pass_seconds(1)
-    party.obey(1, Publish(3, point(6.5, 1)), Publish(4, point(8, 1)))
-    party.pass_seconds(1)
-    party.obey(2, Unsubscribe(8))
-    party.pass_seconds(12)
-    assert list(party.simulation.nodes[2].known(party.simulation.now)) == []
-    assert list(party.simulation.nodes[1].known(party.simulation.now)) == []
-    party.obey(2, Publish(5, point(1, 1)))
-    party.pass_seconds(1)
-    party.obey(2, Leave())
-    party.pass_seconds(1)
-    trace = party.trace()
+    world.pass_seconds(3)
+    world.obey(1, Publish(1, point(4, 1)), Publish(2, point(7, 1)))
+    world.pass_seconds(1)
+    world.obey(2, Tune(8, {"v": 7.0}), Unsubscribe(7), Tune(9, {}), Move(9, Moving(disc(0, 0, 1))))
+    world.pass_seconds(1)
+    world.obey(1, Publish(3, point(6.5, 1)), Publish(4, point(8, 1)))
+    world.pass_seconds(1)
+    world.obey(2, Unsubscribe(8))
+    world.pass_seconds(12)
+    assert list(world.simulation.nodes[2].known(world.simulation.now)) == []
+    assert list(world.simulation.nodes[1].known(world.simulation.now)) == []
+    world.obey(2, Publish(5, point(1, 1)))
+    world.pass_seconds(1)
+    world.obey(2, Leave())
+    world.pass_seconds(1)
+    trace = world.trace()
     heard = delivered(trace.table("deliveries"))
     assert sorted(heard) == [(1, 7), (2, 8), (4, 8), (5, 1000)]
     assert set(heard) == expected(trace.table("interests"), trace.table("publications"))
@@ -157,7 +159,7 @@ def place(
     return peer.receive(now, seen.node, Position(layouts.pack_position(seen, told, 2)))
 
 
-def test_a_round_tells_near_nodes_and_sensors_and_asks_sensors() -> None:
+def test_a_round_updates_near_nodes_and_sensors_and_asks_sensors() -> None:
     peer = alone()
     place(peer, SECOND, sighting(1, 50, 0, SECOND))
     place(peer, SECOND, sighting(2, 200, 10, SECOND))
@@ -276,12 +278,12 @@ def test_who_is_left_out_for_want_of_bytes_is_not_listed_as_served() -> None:
 
 def test_under_a_tight_limit_others_help_out() -> None:
     """Receivers that the publisher could not serve hear it from those whom it could."""
-    party = Party(limit=2500)
-    party.crowd(12, 40, 90, 1)
-    party.pass_seconds(5)
-    party.obey(3, Publish(1, point(20, 20), payload=bytes(100)))
-    party.pass_seconds(1)
-    trace = party.trace()
+    world = PSenseWorld(limit=2500)
+    world.join_many(12, 40, 90, 1)
+    world.pass_seconds(5)
+    world.obey(3, Publish(1, point(20, 20), payload=bytes(100)))
+    world.pass_seconds(1)
+    trace = world.trace()
     direct = {
         row["to"]
         for row in trace.table("messages").to_pylist()

@@ -77,7 +77,7 @@ def test_sectors_are_those_of_the_angle(direction: tuple[float, float, float]) -
 
 @EXAMPLES
 @given(direction=vectors(3))
-def test_octants_are_told_by_signs(direction: tuple[float, float, float]) -> None:
+def test_octants_follow_from_signs(direction: tuple[float, float, float]) -> None:
     sector = sector_of(direction, 3)
     for bit, number in zip((4, 2, 1), direction, strict=True):
         assert bool(sector & bit) == (number < 0)
@@ -165,7 +165,7 @@ def sightings(draw: st.DrawFn, dimensions: int) -> PositionRecord:
 @DIMENSIONS
 @EXAMPLES
 @given(data=st.data())
-def test_packets_say_what_was_put_into_them(data: st.DataObject, dimensions: int) -> None:
+def test_packets_contain_what_was_put_into_them(data: st.DataObject, dimensions: int) -> None:
     seen = data.draw(sightings(dimensions))
     receivers = tuple(data.draw(st.lists(NAMES, max_size=5)))
     sector = data.draw(st.integers(0, 7))

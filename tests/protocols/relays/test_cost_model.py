@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nearcast.protocols.relays import bloom, cost_model, kernels, rounds
 from nearcast.protocols.relays.cost_model import Weights
 from nearcast.protocols.relays.kernels import NOTHING, REDIR, Flows
-from support.relay_peers import Naive, Scene, scene
+from support.relay_peers import NaiveConfiguration, Scene, scene
 
 EXAMPLES = settings(deadline=None, max_examples=15)
 SEEDS = st.integers(0, 1000)
@@ -93,7 +93,7 @@ def test_in_the_papers_example_c_halves_its_messages_and_b_adds_none_of_its_own(
 @EXAMPLES
 def test_any_operations_keep_flows_whole_and_count_as_naively(seed: int, draws: list[int]) -> None:
     scene_ = scene(7, seed)
-    f, naive = made(scene_), Naive(scene_)
+    f, naive = made(scene_), NaiveConfiguration(scene_)
     for draw in draws:
         offered = [option for v in range(7) for option in naive.options(v)]
         flow, path, s, u = offered[draw % len(offered)]
@@ -123,7 +123,7 @@ def test_a_step_weighs_exactly_the_papers_options_and_takes_the_best(
     seed: int, weights: Weights
 ) -> None:
     scene_ = scene(7, seed, capacity=3000.0)
-    f, naive = made(scene_), Naive(scene_)
+    f, naive = made(scene_), NaiveConfiguration(scene_)
     taken = []
     for v in [*range(7)] * 3:
         offered = naive.options(v)
@@ -156,7 +156,7 @@ def test_greater_thresholds_mean_fewer_operations() -> None:
     assert done[0] > done[-1]
 
 
-def test_rounds_relieve_the_overloaded_and_say_how() -> None:
+def test_rounds_relieve_the_overloaded_and_report_how() -> None:
     f = made(scene(40, 5, density=0.4, capacity=9000.0))
     direct = f.hops[rounds.subscriptions(f)]
     assert (direct == 1).all()

@@ -15,7 +15,7 @@ from nearcast.protocols.relays.parameters import Parameters
 from nearcast.sim.checkers import Checker, DeliveredOnce
 from nearcast.sim.network import ConstantDelay, Loss
 from nearcast.space.motion import SECOND, Time
-from support.relay_peers import Club, Drawn, Member
+from support.relay_peers import RelayNetwork, RelayNode, ScriptedDelays
 
 INTERVAL: Time = 500_000
 MISSES = 3
@@ -27,21 +27,21 @@ OTHERS = st.integers(0, MEMBERS - 1)
 class Whole(Checker):
     """From each source, tables lead to each destination, over nobody twice."""
 
-    def __init__(self, club: Club) -> None:
-        self.club = club
+    def __init__(self, network: RelayNetwork) -> None:
+        self.network = network
         self.longest = 0
 
     def passed(self, now: Time) -> None:
-        for flow in self.club.flows():
-            if flow not in self.club.relays(flow[0]).table.entries:
+        for flow in self.network.flows():
+            if flow not in self.network.relays(flow[0]).table.entries:
                 continue
-            path = self.club.path(flow)
+            path = self.network.path(flow)
             if path is None:
                 raise InvariantError(f"at {now} the flow {flow} leads nowhere")
             self.longest = max(self.longest, len(path))
 
 
-def once(_: Club) -> Checker:
+def once(_: RelayNetwork) -> Checker:
     return DeliveredOnce()
 
 
@@ -55,7 +55,7 @@ acts = st.lists(
 )
 
 
-def plan(club: Club, chosen: list[tuple[int, int, int, int, int, bool]]) -> None:
+def plan(network: RelayNetwork, chosen: list[tuple[int, int, int, int, int, bool]]) -> None:
     """At these moments, members on these paths ask for these operations, if they are any."""
     for t, node, source, destination, whom, shortens in chosen:
         if source == destination:
@@ -65,17 +65,17 @@ def plan(club: Club, chosen: list[tuple[int, int, int, int, int, bool]]) -> None
             place: int = node, flow: tuple[int, int] = (source, destination), whom: int = whom,
             shortens: bool = shortens,
         ) -> None:  # fmt: skip
-            path = club.path(flow)
+            path = network.path(flow)
             assert path is not None
             node = path[place % (len(path) - 1)]
-            table = club.relays(node).table
+            table = network.relays(node).table
             before = table.sole_lister(table.entries[flow])
             if shortens and flow[0] != node and before is not None:
-                club.force(SHORT, node, flow, before)
+                network.force(SHORT, node, flow, before)
             elif whom not in (node, table.entries[flow].next, *flow):
-                club.force(REDIR, node, flow, whom)
+                network.force(REDIR, node, flow, whom)
 
-        club.simulation.at(SECOND + t * 100_000, act)
+        network.simulation.at(SECOND + t * 100_000, act)
 
 
 @given(acts, st.lists(st.integers(1, INTERVAL - 1), min_size=1, max_size=30))
@@ -83,12 +83,12 @@ def plan(club: Club, chosen: list[tuple[int, int, int, int, int, bool]]) -> None
 def test_whatever_is_decided_at_once_and_however_late_it_is_known_nothing_is_lost(
     chosen: list[tuple[int, int, int, int, int, bool]], delays: list[int]
 ) -> None:
-    club = Club(MEMBERS, Drawn(delays), (Whole, once), optimises=False)
-    club.speak_every(90_000, 10 * SECOND, [0])
-    plan(club, chosen)
-    club.pass_seconds(13)
-    everybody = {(number, node) for _, number, _ in club.spoken for node in range(1, MEMBERS)}
-    assert club.heard() == everybody
+    network = RelayNetwork(MEMBERS, ScriptedDelays(delays), (Whole, once), optimises=False)
+    network.publish_every(90_000, 10 * SECOND, [0])
+    plan(network, chosen)
+    network.pass_seconds(13)
+    node_ids = {(number, node) for _, number, _ in network.published for node in range(1, MEMBERS)}
+    assert network.delivered() == node_ids
 
 
 def test_those_plans_do_make_long_paths_and_shorten_them_again() -> None:
@@ -99,112 +99,112 @@ def test_those_plans_do_make_long_paths_and_shorten_them_again() -> None:
     ]
     watch: list[Whole] = []
 
-    def whole(club: Club) -> Checker:
-        watch.append(Whole(club))
+    def whole(network: RelayNetwork) -> Checker:
+        watch.append(Whole(network))
         return watch[0]
 
-    club = Club(MEMBERS, ConstantDelay(40_000), (whole, once), optimises=False)
-    club.speak_every(250_000, 9 * SECOND)
-    plan(club, chosen)
-    club.pass_seconds(9)
-    facts = [row["fact"] for row in notes(club)]
+    network = RelayNetwork(MEMBERS, ConstantDelay(40_000), (whole, once), optimises=False)
+    network.publish_every(250_000, 9 * SECOND)
+    plan(network, chosen)
+    network.pass_seconds(9)
+    facts = [row["fact"] for row in notes(network)]
     assert facts.count("redirected") > 20
     assert facts.count("shortened") > 3
     assert watch[0].longest >= 4
 
 
-def notes(club: Club) -> list[dict]:
-    club.simulation.recorder.flush()
-    return club.memory.table("notes").to_pylist()
+def notes(network: RelayNetwork) -> list[dict]:
+    network.simulation.recorder.flush()
+    return network.memory.table("notes").to_pylist()
 
 
-def chained(path: list[int], network: object = None) -> Club:
-    """A club in which the flow from the first to the last goes over all of these."""
-    club = Club(6, network or ConstantDelay(30_000), (once,), optimises=False)
-    club.speak_every(100_000, 20 * SECOND)
-    club.pass_seconds(1)
+def chained(path: list[int], delays: object = None) -> RelayNetwork:
+    """A network in which the flow from the first to the last goes over all of these."""
+    network = RelayNetwork(6, delays or ConstantDelay(30_000), (once,), optimises=False)
+    network.publish_every(100_000, 20 * SECOND)
+    network.pass_seconds(1)
     flow = path[0], path[-1]
     for node, whom in pairwise(path[:-1]):
-        club.force(REDIR, node, flow, whom)
-        club.pass_seconds(1)
-    assert club.path(flow) == path
-    return club
+        network.force(REDIR, node, flow, whom)
+        network.pass_seconds(1)
+    assert network.path(flow) == path
+    return network
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3])
 def test_when_a_forwarder_crashes_its_flows_are_restored_in_time(gone: int) -> None:
-    club = chained([0, 1, 2, 3, 5])
-    club.simulation.crash(gone)
-    crashed = club.simulation.now
-    club.simulation.run(crashed + RESTORED)
-    path = club.path((0, 5))
+    network = chained([0, 1, 2, 3, 5])
+    network.simulation.crash(gone)
+    crashed = network.simulation.now
+    network.simulation.run(crashed + RESTORED)
+    path = network.path((0, 5))
     assert path is not None
     assert gone not in path
-    club.simulation.run(crashed + RESTORED + 5 * SECOND)
+    network.simulation.run(crashed + RESTORED + 5 * SECOND)
     lost = {
-        number for t, number, speaker in club.spoken
-        if speaker == 0 and t > crashed + RESTORED and t < club.simulation.now - SECOND
-        and (number, 5) not in club.heard()
+        number for t, number, speaker in network.published
+        if speaker == 0 and t > crashed + RESTORED and t < network.simulation.now - SECOND
+        and (number, 5) not in network.delivered()
     }  # fmt: skip
     assert lost == set()
 
 
 def test_a_forwarder_that_comes_back_knowing_nothing_is_found_out_within_two_intervals() -> None:
-    club = chained([0, 1, 2, 5])
-    club.simulation.crash(1)
-    club.simulation.start(Member(1, club.everybody, club.parameters, optimises=False))
-    club.simulation.run(club.simulation.now + 2 * INTERVAL)
-    assert club.path((0, 5)) == [0, 5]
+    network = chained([0, 1, 2, 5])
+    network.simulation.crash(1)
+    network.simulation.start(RelayNode(1, network.node_ids, network.parameters, optimises=False))
+    network.simulation.run(network.simulation.now + 2 * INTERVAL)
+    assert network.path((0, 5)) == [0, 5]
 
 
 def test_a_forwarder_that_leaves_says_so_and_nothing_is_lost_after_a_moment() -> None:
-    club = chained([0, 1, 2, 5])
-    club.simulation.obey(1, Leave())
-    left = club.simulation.now
-    club.pass_seconds(0.05)
-    assert club.path((0, 5)) == [0, 5]
-    club.pass_seconds(2)
-    later = [n for t, n, s in club.spoken if s == 0 and left + 50_000 < t < left + SECOND]
+    network = chained([0, 1, 2, 5])
+    network.simulation.obey(1, Leave())
+    left = network.simulation.now
+    network.pass_seconds(0.05)
+    assert network.path((0, 5)) == [0, 5]
+    network.pass_seconds(2)
+    later = [n for t, n, s in network.published if s == 0 and left + 50_000 < t < left + SECOND]
     assert later
-    assert all((number, 5) in club.heard() for number in later)
+    assert all((number, 5) in network.delivered() for number in later)
 
 
 def test_what_nobody_relies_on_any_more_is_forgotten() -> None:
-    club = chained([0, 1, 2, 3, 5])
-    club.simulation.crash(0)
-    club.pass_seconds(8)
+    network = chained([0, 1, 2, 3, 5])
+    network.simulation.crash(0)
+    network.pass_seconds(8)
     for node in (1, 2, 3):
-        assert not club.relays(node).table.of(0)
+        assert not network.relays(node).table.of(0)
 
 
 def test_a_flow_that_ends_is_dropped_by_its_forwarder_at_once() -> None:
-    club = chained([0, 1, 5])
-    club.member(0).others.remove(5)
-    club.pass_seconds(4 * 0.5 + 0.7)
-    assert (0, 5) not in club.relays(0).table.entries
-    assert (0, 5) not in club.relays(1).table.entries
+    network = chained([0, 1, 5])
+    network.member(0).others.remove(5)
+    network.pass_seconds(4 * 0.5 + 0.7)
+    assert (0, 5) not in network.relays(0).table.entries
+    assert (0, 5) not in network.relays(1).table.entries
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_after_loss_has_ended_every_flow_is_whole_again(seed: int) -> None:
     rng = Random(seed)
     calm = ConstantDelay(30_000)
-    club = Club(6, Loss(0.3, rng, calm), (once,), capacity=4_000.0)
-    club.speak_every(125_000, 20 * SECOND)
-    club.pass_seconds(8)
-    assert sum(row["fact"] == "redirected" for row in notes(club)) > 3
-    club.simulation.network = calm
-    club.simulation.run(club.simulation.now + 2 * RESTORED)
-    assert club.broken() == []
+    network = RelayNetwork(6, Loss(0.3, rng, calm), (once,), capacity=4_000.0)
+    network.publish_every(125_000, 20 * SECOND)
+    network.pass_seconds(8)
+    assert sum(row["fact"] == "redirected" for row in notes(network)) > 3
+    network.simulation.network = calm
+    network.simulation.run(network.simulation.now + 2 * RESTORED)
+    assert network.broken() == []
 
 
 def test_a_chain_learns_how_long_the_rest_of_the_way_takes() -> None:
-    club = chained([0, 1, 2, 5], ConstantDelay(30_000))
-    club.pass_seconds(3)
+    network = chained([0, 1, 2, 5], ConstantDelay(30_000))
+    network.pass_seconds(3)
     hold = Parameters().hold_ms * 1000
-    first = club.relays(0).table.entries[0, 5]
+    first = network.relays(0).table.entries[0, 5]
     assert first.rest == pytest.approx(2 * 30_000, rel=0.1)
-    ahead = club.relays(5)._latency_from[0]
+    ahead = network.relays(5)._latency_from[0]
     assert 3 * 30_000 * 0.9 <= ahead <= (3 * 30_000 + 2 * hold) * 1.1
 
 

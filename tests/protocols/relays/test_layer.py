@@ -20,9 +20,9 @@ from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
-from support.brute_force import Heard, delivered, expected
+from support.brute_force import Deliveries, delivered, expected
 from support.message_strategies import messages
-from support.peer_worlds import Party
+from support.peer_worlds import PeerWorld
 
 OVERLAYS = pytest.mark.parametrize("overlay", ["bubblestorm", "von"])
 INTERVAL: Time = 500_000
@@ -30,8 +30,8 @@ RESTORED = 4 * INTERVAL  # misses + 1 intervals, as `relays` states it
 
 
 class Outcome(NamedTuple):
-    heard: Heard
-    should: Heard
+    heard: Deliveries
+    should: Deliveries
     overloaded: int  # peers, of the second half of the run
     facts: Counter[str]
 
@@ -78,7 +78,7 @@ def play(
         ("von", "waypoint", {"radius": 250.0, "cast": "vorocast"}),
     ],
 )
-def test_on_uplinks_without_limit_the_same_is_heard_with_relays_and_without(
+def test_on_uplinks_without_limit_the_same_is_delivered_with_relays_and_without(
     overlay: str, workload: str, more: dict[str, Any]
 ) -> None:
     off = play(overlay, workload, 14, 3.0, 2, relays="off", **more)
@@ -95,17 +95,17 @@ def test_on_uplinks_without_limit_the_same_is_heard_with_relays_and_without(
 
 @OVERLAYS
 def test_without_relays_and_without_a_limit_there_is_none_of_it(overlay: str) -> None:
-    party = Party(overlay)
-    peer = party.come(1, disc(0, 0, 10))
+    world = PeerWorld(overlay)
+    peer = world.join(1, disc(0, 0, 10))
     assert peer.relays is None
-    with_relays = Party(overlay, relays="on").come(1, disc(0, 0, 10))
+    with_relays = PeerWorld(overlay, relays="on").join(1, disc(0, 0, 10))
     assert with_relays.relays.uplink.capacity == UNLIMITED
     assert with_relays.relays.optimises
-    limited = Party(overlay, uplink_min=80.0, uplink_max=80.0).come(1, disc(0, 0, 10))
+    limited = PeerWorld(overlay, uplink_min=80.0, uplink_max=80.0).join(1, disc(0, 0, 10))
     assert limited.relays.uplink.capacity == pytest.approx(10_000)
     assert not limited.relays.optimises
     drawn = [
-        Party(overlay, uplink_min=10.0, uplink_max=1000.0).come(n).relays.uplink.capacity
+        PeerWorld(overlay, uplink_min=10.0, uplink_max=1000.0).join(n).relays.uplink.capacity
         for n in range(200)
     ]
     assert 1250 <= min(drawn) < 2000 and 80_000 < max(drawn) <= 125_000
@@ -164,41 +164,41 @@ class Circle:
         quick = (
             {"lambda": 3.0, "gossip_s": 1.0, "linger_s": 0.5} if overlay == "bubblestorm" else {}
         )
-        self.party = Party(overlay, relays="on", **quick)
+        self.world = PeerWorld(overlay, relays="on", **quick)
         self.spoken: list[tuple[Time, int]] = []
         for node in range(4):
-            self.party.come(node, disc(5 * node, 0, 100))
-        self.party.pass_seconds(5)
-        simulation = self.party.simulation
+            self.world.join(node, disc(5 * node, 0, 100))
+        self.world.pass_seconds(5)
+        simulation = self.world.simulation
         for t in range(simulation.now + 1, simulation.now + 12 * SECOND, SECOND // 10):
             simulation.at(t, self.speak)
-        self.party.pass_seconds(2)
+        self.world.pass_seconds(2)
         speaker = simulation.nodes[SPEAKER]
         flow = SPEAKER, HEARER
         speaker.now = simulation.now
         speaker.relays._request(Option(REDIR, flow, FORWARDER, 1e9, 1e9), simulation.now)
         simulation._apply(speaker, speaker.out.drain())
-        self.party.pass_seconds(2)
+        self.world.pass_seconds(2)
         assert self.next_hop() == FORWARDER
 
     def next_hop(self) -> int:
-        speaker: Any = self.party.simulation.nodes[SPEAKER]
+        speaker: Any = self.world.simulation.nodes[SPEAKER]
         hop: int = speaker.relays.table.entries[SPEAKER, HEARER].next
         return hop
 
     def speak(self) -> None:
         for node in (SPEAKER, FORWARDER, HEARER, 3):
-            if node in self.party.simulation.nodes:
+            if node in self.world.simulation.nodes:
                 number = 10 * len(self.spoken) + node
-                self.party.obey(node, Publish(number, point(5 * node, 0)))
-        self.spoken.append((self.party.simulation.now, 10 * len(self.spoken) + SPEAKER))
+                self.world.obey(node, Publish(number, point(5 * node, 0)))
+        self.spoken.append((self.world.simulation.now, 10 * len(self.spoken) + SPEAKER))
 
     def unheard(self, since: Time, until: Time) -> list[int]:
         """What the first has said and the last has not heard."""
-        self.party.simulation.recorder.flush()
+        self.world.simulation.recorder.flush()
         heard = {
             pair[0]
-            for pair in delivered(self.party.memory.table("deliveries"))
+            for pair in delivered(self.world.memory.table("deliveries"))
             if pair[1] // 1000 == HEARER
         }
         said = [number for t, number in self.spoken if since < t < until]
@@ -209,7 +209,7 @@ class Circle:
 @OVERLAYS
 def test_when_a_forwarder_crashes_its_flows_are_restored_in_time(overlay: str) -> None:
     circle = Circle(overlay)
-    simulation = circle.party.simulation
+    simulation = circle.world.simulation
     simulation.crash(FORWARDER)
     crashed = simulation.now
     simulation.run(crashed + RESTORED)
@@ -222,9 +222,9 @@ def test_when_a_forwarder_crashes_its_flows_are_restored_in_time(overlay: str) -
 @OVERLAYS
 def test_a_forwarder_that_leaves_gives_its_flows_back(overlay: str) -> None:
     circle = Circle(overlay)
-    simulation = circle.party.simulation
+    simulation = circle.world.simulation
     left = simulation.now
-    circle.party.obey(FORWARDER, Leave())
+    circle.world.obey(FORWARDER, Leave())
     simulation.run(left + SECOND // 10)
     assert circle.next_hop() == HEARER
     simulation.run(left + 3 * SECOND)
@@ -236,9 +236,9 @@ def test_a_forwarder_that_walks_away_gives_its_flows_back_and_nothing_is_lost(
     overlay: str,
 ) -> None:
     circle = Circle(overlay)
-    simulation = circle.party.simulation
+    simulation = circle.world.simulation
     went = simulation.now
-    circle.party.obey(FORWARDER, Move(1000 * FORWARDER, Moving(disc(5000, 0, 10))))
+    circle.world.obey(FORWARDER, Move(1000 * FORWARDER, Moving(disc(5000, 0, 10))))
     simulation.run(went + 6 * SECOND)
     assert circle.next_hop() == HEARER
     assert circle.unheard(went - SECOND, simulation.now - SECOND) == []
@@ -258,15 +258,15 @@ def test_a_forwarder_that_walks_away_gives_its_flows_back_and_nothing_is_lost(
 def test_no_message_of_the_relays_breaks_a_peer(
     overlay: str, relays: str, said: list[tuple[int, Any]]
 ) -> None:
-    party = Party(overlay, relays=relays)
+    world = PeerWorld(overlay, relays=relays)
     for node in (0, 1, 2):
-        party.come(node, disc(node, 0, 50))
-    party.pass_seconds(1.5)
-    simulation = party.simulation
+        world.join(node, disc(node, 0, 50))
+    world.pass_seconds(1.5)
+    simulation = world.simulation
     for number, (sender, message) in enumerate(said):
         effects = simulation.nodes[0].receive(simulation.now, sender, message)
         assert relays == "on" or effects == []
         simulation._apply(simulation.nodes[0], effects)
-        party.obey(0, Publish(number, point(0, 0)))
-        party.pass_seconds(0.3)
-    party.obey(0, Leave())
+        world.obey(0, Publish(number, point(0, 0)))
+        world.pass_seconds(0.3)
+    world.obey(0, Leave())

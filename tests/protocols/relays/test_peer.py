@@ -44,7 +44,7 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
 from support.message_strategies import messages
-from support.relay_peers import Club, Member
+from support.relay_peers import RelayNetwork, RelayNode
 
 PLENTY = {"uplink_min": 1e5, "uplink_max": 1e5}
 
@@ -81,7 +81,7 @@ def test_it_is_a_protocol_by_name() -> None:
 
 
 @pytest.mark.parametrize("workload", ["virtual-reality", "interest-graph"])
-def test_with_bandwidth_in_plenty_all_is_heard_directly_and_nothing_else(workload: str) -> None:
+def test_with_bandwidth_in_plenty_all_is_delivered_directly_and_nothing_else(workload: str) -> None:
     trace = run(20, 2.0, workload, rate=4.0, **PLENTY)
     heard, should = outcome(trace)
     assert heard == should
@@ -89,7 +89,7 @@ def test_with_bandwidth_in_plenty_all_is_heard_directly_and_nothing_else(workloa
     assert {row["hops"] for row in trace.table("deliveries").to_pylist()} == {1}
 
 
-def test_walkers_hear_all_they_should_although_interests_change() -> None:
+def test_walkers_receive_all_they_should_although_interests_change() -> None:
     trace = run(25, 5.0, walking=1.0, speed=15.0, rate=4.0, **PLENTY)
     heard, should = outcome(trace)
     assert heard <= should
@@ -97,7 +97,7 @@ def test_walkers_hear_all_they_should_although_interests_change() -> None:
     assert len(should - heard) <= 0.005 * len(should)
 
 
-def test_what_is_said_elsewhere_reaches_whom_it_concerns_by_the_directory() -> None:
+def test_what_is_published_elsewhere_reaches_its_subscribers_by_the_directory() -> None:
     heard, should = outcome(
         run(30, 4.0, "hotspots", side_min=100.0, side_max=200.0, rate=8.0, **PLENTY)
     )
@@ -117,7 +117,7 @@ def test_on_short_uplinks_relays_miss_fewer_updates_than_direct_sending() -> Non
     assert missed["on"] < 0.7 * missed["off"]
 
 
-def test_in_bad_weather_most_is_heard_and_nothing_twice_or_unwanted() -> None:
+def test_with_faults_most_is_delivered_and_nothing_twice_or_unwanted() -> None:
     trace = run(
         25, 6.0, radius=300.0, uplink_min=100.0, uplink_max=400.0, walking=0.5, rate=4.0,
         loss=0.05, duplicate=0.1, reorder=0.1, crash=0.01, restart_s=2.0, network="embedding",
@@ -239,7 +239,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("message", STRANGE, ids=lambda message: type(message).__name__)
-def test_a_strangers_packet_changes_nothing(message: Any) -> None:
+def test_a_packet_of_an_unknown_node_changes_nothing(message: Any) -> None:
     peer = peer_among(1, 2)
     peer.obey(10, Publish(5, point(0, 0)))
     before = known_state(peer)
@@ -251,7 +251,7 @@ def test_a_strangers_packet_changes_nothing(message: Any) -> None:
 
 @given(messages_ := st.one_of(*map(messages, MESSAGES)))
 @settings(deadline=None, max_examples=60)
-def test_no_message_of_a_stranger_changes_anything(message: Any) -> None:
+def test_no_message_of_an_unknown_node_changes_anything(message: Any) -> None:
     peer = peer_among(1, 2)
     peer.obey(10, Publish(5, point(0, 0)))
     before = known_state(peer)
@@ -260,10 +260,10 @@ def test_no_message_of_a_stranger_changes_anything(message: Any) -> None:
 
 
 def test_a_forwarder_is_trusted_only_for_sources_that_have_named_it() -> None:
-    club = Club(4, ConstantDelay(10_000), optimises=False)
-    club.speak_every(100_000, 3 * SECOND)
-    club.pass_seconds(1)
-    member = club.member(3)
+    network = RelayNetwork(4, ConstantDelay(10_000), optimises=False)
+    network.publish_every(100_000, 3 * SECOND)
+    network.pass_seconds(1)
+    member = network.member(3)
     member.others.remove(2)  # no longer acquainted, but known from 0's filter
     passed_on = replace(piece(500, source=0), hops=1)
     effects = member.receive(member.now, 2, Update((passed_on,)))
@@ -272,8 +272,8 @@ def test_a_forwarder_is_trusted_only_for_sources_that_have_named_it() -> None:
     assert effects == [Note("refused", 99)]
 
 
-def test_who_is_overloaded_asks_and_who_would_be_says_no() -> None:
-    full = Member(1, range(4), RelaysParameters(), capacity=1000.0)
+def test_who_is_overloaded_asks_and_who_would_be_refuses() -> None:
+    full = RelayNode(1, range(4), RelaysParameters(), capacity=1000.0)
     full.relays.load = 950.0
     full.receive(0, 0, Update((piece(1, source=0),)))
     take = Redirect(0, 2, 7, 2, 0.5, 0, 2.0)
@@ -299,15 +299,15 @@ def test_parameters_out_of_range_are_refused_by_name() -> None:
 @pytest.mark.parametrize("steps", [1, 2])
 def test_in_an_interval_an_overloaded_peer_asks_for_so_many_operations(steps: int) -> None:
     parameters = RelaysParameters(steps=steps)
-    club = Club(
+    network = RelayNetwork(
         8, ConstantDelay(20_000), (lambda _: DeliveredOnce(),), parameters, capacity=3_000.0
     )
-    club.speak_every(125_000, 6 * SECOND)
-    club.pass_seconds(6)
-    assert club.broken() == []
-    club.simulation.recorder.flush()
+    network.publish_every(125_000, 6 * SECOND)
+    network.pass_seconds(6)
+    assert network.broken() == []
+    network.simulation.recorder.flush()
     asked: dict[int, Counter[int]] = {}
-    for row in club.memory.table("messages").to_pylist():
+    for row in network.memory.table("messages").to_pylist():
         if row["kind"] in ("relays.Redirect", "relays.Shorten"):
             asked.setdefault(row["node"], Counter())[row["t"]] += 1
     assert sum(map(Counter.total, asked.values())) > 8

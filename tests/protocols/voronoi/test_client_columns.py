@@ -143,7 +143,7 @@ def act(rng: Random, now: int, halls: list[Hall], said: list[Notify]) -> None:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
-def test_what_many_hear_at_once_is_what_each_would_hear(seed: int) -> None:
+def test_what_many_receive_at_once_is_what_each_would_receive(seed: int) -> None:
     rng, now = Random(seed), 0
     halls, said = [Hall(together=True), Hall(together=False)], list[Notify]()
     for _ in range(150):

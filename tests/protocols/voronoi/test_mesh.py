@@ -21,22 +21,22 @@ from nearcast.sim.network import ConstantDelay, Duplication, FaultyNetwork, Loss
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import BOX, DISC, POINT
-from support.mesh_nodes import CODEC, Lone, Net, grown
+from support.mesh_nodes import CODEC, MeshNetwork, SiteNode, settled_mesh
 from support.message_strategies import messages
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 30, 100])
 @pytest.mark.parametrize("reach", [0.0, 80.0])
-def test_a_crowd_that_joins_at_once_finds_all_its_neighbours(count: int, reach: float) -> None:
-    net = grown(count, reach=reach)
+def test_sites_that_join_at_once_find_all_their_neighbours(count: int, reach: float) -> None:
+    net = settled_mesh(count, reach=reach)
     net.pass_seconds(1)
     assert net.wrong() == []
-    noticed = [notice for node in range(count) for notice in net.lone(node).noticed]
+    noticed = [notice for node in range(count) for notice in net.site_node(node).noticed]
     assert sorted(n.site for n in noticed if n.what == "joined") == list(range(count))
 
 
-def test_a_request_goes_to_the_nearest_site_which_tells_whom_to_greet() -> None:
-    net = grown(30)
+def test_a_request_goes_to_the_nearest_site_which_answers_whom_to_greet() -> None:
+    net = settled_mesh(30)
     rng = Random(5)
     for node in range(100, 110):
         place = rng.uniform(0, 500), rng.uniform(0, 500)
@@ -53,7 +53,7 @@ def test_sites_in_line_at_a_grid_and_at_one_place_are_neighbours_too() -> None:
         [(10.0 * (n % 4), 10.0 * (n // 4)) for n in range(16)],
         [(7.0, 7.0)] * 5 + [(0.0, 0.0), (20.0, 3.0)],
     ):
-        net = Net()
+        net = MeshNetwork()
         for node, place in enumerate(places):
             net.join(node, place, 0 if node else None)
         net.settle(20)
@@ -62,7 +62,7 @@ def test_sites_in_line_at_a_grid_and_at_one_place_are_neighbours_too() -> None:
 
 
 def test_neighbours_no_longer_needed_are_dropped_but_not_at_once() -> None:
-    net = grown(40, linger_s=2.0, room=1.0)
+    net = settled_mesh(40, linger_s=2.0, room=1.0)
     net.pass_seconds(6)
     mesh = net.meshes()[7]
     before = dict(mesh.known)
@@ -72,11 +72,11 @@ def test_neighbours_no_longer_needed_are_dropped_but_not_at_once() -> None:
     net.pass_seconds(6)
     assert net.wrong() == []
     assert len(mesh.known) < 8
-    assert {n.what for n in net.lone(7).noticed} >= {"came", "parted"}
+    assert {n.what for n in net.site_node(7).noticed} >= {"came", "parted"}
 
 
 def test_sites_that_walk_know_their_new_neighbours_while_they_walk() -> None:
-    net, rng = grown(40, reach=60.0, room=20.0), Random(9)
+    net, rng = settled_mesh(40, reach=60.0, room=20.0), Random(9)
     lacking = 0
     for _ in range(60):
         for node, mesh in net.meshes().items():
@@ -98,31 +98,31 @@ def test_sites_that_walk_know_their_new_neighbours_while_they_walk() -> None:
 
 
 def test_who_leaves_is_forgotten_and_the_gap_is_closed() -> None:
-    net, rng = grown(60), Random(4)
+    net, rng = settled_mesh(60), Random(4)
     for node in rng.sample(range(60), 20):
         net.act(node, lambda mesh: mesh.leave())
-        assert net.lone(node).mesh.known == {}
+        assert net.site_node(node).mesh.known == {}
         net.pass_seconds(0.3)
         del net.simulation.nodes[node]
     assert net.settle(10) <= 2
-    assert {n.what for node in net.meshes() for n in net.lone(node).noticed} >= {"left"}
+    assert {n.what for node in net.meshes() for n in net.site_node(node).noticed} >= {"left"}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_after_a_quarter_has_crashed_at_once_the_mesh_is_whole_within_seconds(seed: int) -> None:
     """Silence is noticed after 3 beats; those around the dead know each other by then. Where
     several neighbours die at once it takes the next beats, or a probe."""
-    net, rng = grown(60, seed=seed), Random(seed)
+    net, rng = settled_mesh(60, seed=seed), Random(seed)
     net.pass_seconds(3)
     for node in rng.sample(range(60), 15):
         net.simulation.crash(node)
     assert net.settle(30) <= 16
-    assert {n.what for node in net.meshes() for n in net.lone(node).noticed} >= {"lost"}
+    assert {n.what for node in net.meshes() for n in net.site_node(node).noticed} >= {"lost"}
 
 
-def test_two_halves_that_did_not_hear_each_other_become_one_mesh_again() -> None:
+def test_two_partitions_of_the_network_become_one_mesh_again() -> None:
     network = FaultyNetwork(ConstantDelay(50_000))
-    net = grown(30, network=network)
+    net = settled_mesh(30, network=network)
     net.pass_seconds(3)
     network.group.update(dict.fromkeys(range(0, 30, 2), 1))
     net.pass_seconds(10)
@@ -136,14 +136,14 @@ def test_on_a_bad_network_sites_find_each_other_all_the_same() -> None:
     bad = Loss(
         0.1, rng, Duplication(0.1, rng, Reordering(0.1, 300_000, rng, ConstantDelay(50_000)))
     )
-    net = grown(60, network=bad, reach=50.0)
+    net = settled_mesh(60, network=bad, reach=50.0)
     for _ in range(5):
         net.settle(15)
         net.pass_seconds(5)
 
 
 def test_a_first_contact_that_is_dead_can_be_replaced() -> None:
-    net = grown(5)
+    net = settled_mesh(5)
     mesh = net.join(50, (3.0, 3.0), 99)
     net.pass_seconds(5)
     assert not mesh.joined
@@ -152,8 +152,8 @@ def test_a_first_contact_that_is_dead_can_be_replaced() -> None:
     assert net.wrong() == []
 
 
-def test_whom_one_is_told_of_is_no_neighbour_before_it_answers() -> None:
-    node = Lone(1)
+def test_a_site_that_others_mention_is_no_neighbour_before_it_answers() -> None:
+    node = SiteNode(1)
     node.start(0)
     node.mesh.join_at((0.0, 0.0), None)
     ghost = SiteInfo(9, 5.0, 5.0, 0.0, 7)
@@ -167,7 +167,7 @@ def test_whom_one_is_told_of_is_no_neighbour_before_it_answers() -> None:
 
 
 def test_nobody_speaks_for_another_and_old_words_are_ignored() -> None:
-    node = Lone(1)
+    node = SiteNode(1)
     node.start(0)
     node.mesh.join_at((0.0, 0.0), None)
     node.receive(1, 2, Moved(SiteInfo(3, 5.0, 5.0, 0.0, 7)))
@@ -188,7 +188,7 @@ def test_nobody_speaks_for_another_and_old_words_are_ignored() -> None:
 def test_ways_to_a_point_end_at_its_owner_and_shortcuts_make_them_shorter() -> None:
     hops = {}
     for shortcuts in (0, 8):
-        net, rng = Net(shortcuts=shortcuts, probe_s=1.0), Random(2)
+        net, rng = MeshNetwork(shortcuts=shortcuts, probe_s=1.0), Random(2)
         for node in range(144):
             x, y = 10.0 * (node % 12), 10.0 * (node // 12)
             place = x + rng.uniform(-4, 4), y + rng.uniform(-4, 4)
@@ -234,7 +234,7 @@ def test_owners_and_touched_regions_of_many_are_those_of_each(
             assert exact <= found[row, column] <= more
 
 
-NET = Net()
+NET = MeshNetwork()
 for _node in range(16):
     NET.join(_node, (10.0 * (_node % 4), 10.0 * (_node // 4)), 0 if _node else None)
 NET.settle(20)
@@ -245,7 +245,7 @@ NET.settle(20)
 )
 @settings(deadline=None, max_examples=80)
 def test_no_message_in_any_order_breaks_a_site(said: list[tuple[int, Any]]) -> None:
-    node = Lone(1, Parameters(shortcuts=2))
+    node = SiteNode(1, Parameters(shortcuts=2))
     node.start(0)
     now = 0
     node.mesh.join_at((0.0, 0.0), None, 5.0)

@@ -164,7 +164,7 @@ def test_what_has_ended_stays_ended() -> None:
     assert sites.sites[0].hold(interest(10, version=6)) is not None
 
 
-def test_a_copy_that_was_lost_is_told_again() -> None:
+def test_a_copy_that_was_lost_is_sent_again() -> None:
     sites = Sites(2)
     sites.lost = (RecordCopies,)
     sites.sites[0].hold(interest(10))

@@ -14,7 +14,7 @@ from nearcast.space.motion import Moving
 from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc, point
 from support.brute_force import delivered, expected
 from support.message_strategies import messages
-from support.peer_worlds import Party, assert_heard_exactly, recall, run
+from support.peer_worlds import PeerWorld, assert_delivered_exactly, recall, run
 
 STILL = {"motion": "steps", "speed": 1e-6}  # a step shorter than any distance that matters
 WAYS = pytest.mark.parametrize("cast", CASTS)
@@ -22,7 +22,7 @@ WAYS = pytest.mark.parametrize("cast", CASTS)
 
 @WAYS
 @pytest.mark.parametrize("nodes", [1, 2, 3, 5, 20, 60])
-def test_peers_that_stand_still_hear_exactly_what_is_said_around_them(
+def test_peers_that_stand_still_receive_exactly_what_is_published_near_them(
     nodes: int, cast: str
 ) -> None:
     trace = run(
@@ -37,26 +37,28 @@ def test_peers_that_stand_still_hear_exactly_what_is_said_around_them(
         sample_ms=0,
         **STILL,
     )
-    assert_heard_exactly(trace, at_least=0 if nodes < 5 else 20)
+    assert_delivered_exactly(trace, at_least=0 if nodes < 5 else 20)
 
 
 @WAYS
-def test_three_hundred_peers_that_stand_still_hear_exactly_what_is_said(cast: str) -> None:
-    party, rng = Party("von", cast=cast), Random(6)
+def test_three_hundred_peers_that_stand_still_receive_exactly_what_they_want(cast: str) -> None:
+    world, rng = PeerWorld("von", cast=cast), Random(6)
     for node in range(300):
-        party.come(node, disc(rng.uniform(0, 768), rng.uniform(0, 768), rng.uniform(0, 100)))
-    party.pass_seconds(5)
+        world.join(node, disc(rng.uniform(0, 768), rng.uniform(0, 768), rng.uniform(0, 100)))
+    world.pass_seconds(5)
     for node in range(0, 300, 2):
-        place = party.simulation.nodes[node].mesh.me.place
-        party.obey(node, Publish(node, point(*place)))
-    party.pass_seconds(3)
-    assert_heard_exactly(party.trace(), at_least=500)
+        place = world.simulation.nodes[node].mesh.me.place
+        world.obey(node, Publish(node, point(*place)))
+    world.pass_seconds(3)
+    assert_delivered_exactly(world.trace(), at_least=500)
 
 
 @WAYS
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_is_said_elsewhere_or_to_an_area_is_heard_exactly(cast: str, seed: int) -> None:
-    party, rng = Party("von", cast=cast), Random(seed)
+def test_what_is_published_elsewhere_or_to_an_area_is_delivered_exactly(
+    cast: str, seed: int
+) -> None:
+    world, rng = PeerWorld("von", cast=cast), Random(seed)
 
     def somewhere() -> tuple[float, float]:
         return rng.uniform(-50, 450), rng.uniform(-50, 450)
@@ -64,78 +66,78 @@ def test_what_is_said_elsewhere_or_to_an_area_is_heard_exactly(cast: str, seed: 
     for node in range(50):
         here = disc(*somewhere(), rng.uniform(0, 90))
         other = box(*somewhere(), rng.uniform(0, 60), rng.uniform(0, 60))
-        party.come(node, *[here, other][: 1 + node % 2], echo=node % 3 == 0)
-    party.come(90)  # wants nothing, and speaks from outside the mesh
-    party.come(91, EVERYWHERE)
-    party.pass_seconds(6)
+        world.join(node, *[here, other][: 1 + node % 2], echo=node % 3 == 0)
+    world.join(90)  # wants nothing, and speaks from outside the mesh
+    world.join(91, EVERYWHERE)
+    world.pass_seconds(6)
     for number in range(90):
         shape = (
             point(*somewhere()),
             disc(*somewhere(), rng.uniform(0, 150)),
             box(*somewhere(), rng.uniform(0, 200), rng.uniform(0, 20)),
         )[number % 3]
-        party.obey(90 if number % 10 == 0 else number % 50, Publish(number, shape))
-        party.pass_seconds(0.05)
-    party.pass_seconds(5)
-    assert_heard_exactly(party.trace(), at_least=300)
+        world.obey(90 if number % 10 == 0 else number % 50, Publish(number, shape))
+        world.pass_seconds(0.05)
+    world.pass_seconds(5)
+    assert_delivered_exactly(world.trace(), at_least=300)
 
 
 @WAYS
 def test_the_third_dimension_is_a_further_condition(cast: str) -> None:
-    party, rng = Party("von", cast=cast), Random(8)
+    world, rng = PeerWorld("von", cast=cast), Random(8)
     for node in range(40):
         x, y, z = (rng.uniform(0, 300) for _ in range(3))
         area = ball(x, y, z, 120) if node % 2 else cuboid(x, y, z, 80, 80, 80)
-        party.come(node, area)
-    party.pass_seconds(5)
+        world.join(node, area)
+    world.pass_seconds(5)
     for number in range(60):
         x, y, z = (rng.uniform(0, 300) for _ in range(3))
         shape = cuboid(x, y, z, 20, 50, 30) if number % 2 else point(x, y, z)
-        party.obey(number % 40, Publish(number, shape))
-    party.pass_seconds(5)
-    assert_heard_exactly(party.trace())
+        world.obey(number % 40, Publish(number, shape))
+    world.pass_seconds(5)
+    assert_delivered_exactly(world.trace())
 
 
 @WAYS
-def test_peers_at_one_place_hear_each_other_and_what_is_said_there(cast: str) -> None:
-    party = Party("von", cast=cast)
+def test_peers_at_one_place_receive_from_each_other_and_what_is_published_there(cast: str) -> None:
+    world = PeerWorld("von", cast=cast)
     for node in range(6):
-        party.come(node, disc(10.0, 10.0, 5.0))
-    party.come(6, disc(14.0, 10.0, 5.0))
-    party.come(7, disc(40.0, 10.0, 1.0))
-    party.pass_seconds(5)
+        world.join(node, disc(10.0, 10.0, 5.0))
+    world.join(6, disc(14.0, 10.0, 5.0))
+    world.join(7, disc(40.0, 10.0, 1.0))
+    world.pass_seconds(5)
     for node in range(8):
-        party.obey(node, Publish(node, point(10.0, 10.0)), Publish(50 + node, disc(12, 10, 3)))
-    party.pass_seconds(3)
-    assert_heard_exactly(party.trace())
+        world.obey(node, Publish(node, point(10.0, 10.0)), Publish(50 + node, disc(12, 10, 3)))
+    world.pass_seconds(3)
+    assert_delivered_exactly(world.trace())
 
 
 def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
-    party = Party("von")
-    party.come(1, disc(0, 0, 10))
-    party.come(2)
+    world = PeerWorld("von")
+    world.join(1, disc(0, 0, 10))
+    world.join(2)
     growing = Formula("x >= -3, x <= 3 + t, y >= -2, y <= 2")
-    party.obey(
+    world.obey(
         2,
         Subscribe(7, growing),
         Subscribe(8, "x > v, x < 9, y > 0, y < 9", None, "", False, {"v": 5.0}),
     )
-    party.pass_seconds(3)
-    party.obey(1, Publish(1, point(4, 1)), Publish(2, point(7, 1)))
-    party.pass_seconds(1)
-    party.obey(2, Tune(8, {"v": 7.0}), Unsubscribe(7), Tune(9, {}), Move(9, Moving(disc(0, 0, 1))))
-    party.pass_seconds(1)
-    party.obey(1, Publish(3, point(6.5, 1)), Publish(4, point(8, 1)))
-    party.pass_seconds(1)
-    party.obey(2, Unsubscribe(8))
-    party.pass_seconds(1)
-    assert party.simulation.nodes[2].mesh.me is None
-    assert party.simulation.nodes[1].mesh.neighbours() == {}
-    party.obey(2, Publish(5, point(1, 1)))
-    party.pass_seconds(1)
-    party.obey(2, Leave())
-    party.pass_seconds(1)
-    trace = party.trace()
+    world.pass_seconds(3)
+    world.obey(1, Publish(1, point(4, 1)), Publish(2, point(7, 1)))
+    world.pass_seconds(1)
+    world.obey(2, Tune(8, {"v": 7.0}), Unsubscribe(7), Tune(9, {}), Move(9, Moving(disc(0, 0, 1))))
+    world.pass_seconds(1)
+    world.obey(1, Publish(3, point(6.5, 1)), Publish(4, point(8, 1)))
+    world.pass_seconds(1)
+    world.obey(2, Unsubscribe(8))
+    world.pass_seconds(1)
+    assert world.simulation.nodes[2].mesh.me is None
+    assert world.simulation.nodes[1].mesh.neighbours() == {}
+    world.obey(2, Publish(5, point(1, 1)))
+    world.pass_seconds(1)
+    world.obey(2, Leave())
+    world.pass_seconds(1)
+    trace = world.trace()
     heard = delivered(trace.table("deliveries"))
     assert sorted(heard) == [(1, 7), (2, 8), (4, 8), (5, 1000)]
     assert set(heard) == expected(trace.table("interests"), trace.table("publications"))
@@ -153,7 +155,9 @@ def test_wrong_parameters_are_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("nodes", "seconds"), [(50, 5.0), pytest.param(100, 3.0, marks=pytest.mark.soak)]
 )
-def test_walkers_know_nearly_all_they_should_and_are_heard(nodes: int, seconds: float) -> None:
+def test_walkers_know_nearly_all_they_should_and_their_publications_arrive(
+    nodes: int, seconds: float
+) -> None:
     """[VSO] V: average discovery consistency is always above 99 %."""
     trace = run("von", "clustering", nodes, seconds, latency_ms=100.0)
     assert recall(trace, 192.0) >= 0.99
@@ -163,7 +167,7 @@ def test_walkers_know_nearly_all_they_should_and_are_heard(nodes: int, seconds: 
     assert len(heard) >= 0.995 * len(should)
 
 
-def test_a_cast_among_walkers_reaches_nearly_all() -> None:
+def test_vorocast_among_walkers_reaches_nearly_all() -> None:
     trace = run("von", "clustering", 50, 4.0, latency_ms=100.0, cast="vorocast")
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
@@ -176,7 +180,7 @@ def test_a_cast_among_walkers_reaches_nearly_all() -> None:
 
 
 @WAYS
-def test_with_loss_and_crashes_most_is_heard_and_nothing_twice_or_unwanted(cast: str) -> None:
+def test_with_loss_and_crashes_most_is_delivered_and_nothing_twice_or_unwanted(cast: str) -> None:
     trace = run(
         "von",
         "clustering",
@@ -197,32 +201,32 @@ def test_with_loss_and_crashes_most_is_heard_and_nothing_twice_or_unwanted(cast:
     assert recall(trace, 192.0) > 0.95
 
 
-def test_after_crashes_all_is_heard_again() -> None:
-    party, rng = Party("von"), Random(4)
+def test_after_crashes_all_is_delivered_again() -> None:
+    world, rng = PeerWorld("von"), Random(4)
     for node in range(60):
-        party.come(node, disc(rng.uniform(0, 400), rng.uniform(0, 400), 80))
-    party.pass_seconds(5)
+        world.join(node, disc(rng.uniform(0, 400), rng.uniform(0, 400), 80))
+    world.pass_seconds(5)
     for node in rng.sample(range(60), 15):
-        party.simulation.crash(node)
-    party.pass_seconds(15)
-    for number, peer in enumerate(list(party.peers())):
+        world.simulation.crash(node)
+    world.pass_seconds(15)
+    for number, peer in enumerate(list(world.peers())):
         assert peer.mesh.me is not None
-        party.obey(peer.id, Publish(number, point(*peer.mesh.me.place)))
-        party.obey(peer.id, Publish(100 + number, disc(rng.uniform(0, 400), 200, 30)))
-    party.pass_seconds(3)
-    assert_heard_exactly(party.trace(), at_least=100)
+        world.obey(peer.id, Publish(number, point(*peer.mesh.me.place)))
+        world.obey(peer.id, Publish(100 + number, disc(rng.uniform(0, 400), 200, 30)))
+    world.pass_seconds(3)
+    assert_delivered_exactly(world.trace(), at_least=100)
 
 
 def test_a_contact_that_has_died_is_replaced_and_a_lone_peer_begins_anew() -> None:
-    party = Party("von")
-    party.come(1, disc(0, 0, 10))
-    party.pass_seconds(2)
-    party.simulation.crash(1)
-    peer = party.come(2, disc(0, 0, 10))
-    party.pass_seconds(5)
+    world = PeerWorld("von")
+    world.join(1, disc(0, 0, 10))
+    world.pass_seconds(2)
+    world.simulation.crash(1)
+    peer = world.join(2, disc(0, 0, 10))
+    world.pass_seconds(5)
     assert peer.mesh.joined
-    other = party.come(3, disc(5, 0, 10))
-    party.pass_seconds(3)
+    other = world.join(3, disc(5, 0, 10))
+    world.pass_seconds(3)
     assert other.mesh.neighbours() == {2: (0.0, 0.0)}
 
 
@@ -231,17 +235,17 @@ def test_a_contact_that_has_died_is_replaced_and_a_lone_peer_begins_anew() -> No
 )
 @settings(deadline=None, max_examples=60)
 def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]]) -> None:
-    party = Party("von", shortcuts=1)
-    peers = [party.come(0), party.come(1, disc(0, 0, 10)), party.come(2, disc(5, 5, 10))]
+    world = PeerWorld("von", shortcuts=1)
+    peers = [world.join(0), world.join(1, disc(0, 0, 10)), world.join(2, disc(5, 5, 10))]
     for sender, message in said:
         for peer in peers:
-            party.simulation._apply(peer, peer.receive(party.simulation.now, sender, message))
+            world.simulation._apply(peer, peer.receive(world.simulation.now, sender, message))
             if hasattr(message, "site"):
                 by = message.site.id
-                party.simulation._apply(peer, peer.receive(party.simulation.now, by, message))
-        party.pass_seconds(0.4)
-    party.obey(1, Publish(1, disc(0, 0, 9)))
-    party.pass_seconds(1)
+                world.simulation._apply(peer, peer.receive(world.simulation.now, by, message))
+        world.pass_seconds(0.4)
+    world.obey(1, Publish(1, disc(0, 0, 9)))
+    world.pass_seconds(1)
     for peer in peers:
-        list(peer.known(party.simulation.now))
-    party.obey(1, Leave())
+        list(peer.known(world.simulation.now))
+    world.obey(1, Leave())

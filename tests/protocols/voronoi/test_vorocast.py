@@ -63,7 +63,7 @@ def assert_once_each(sites: voronoi.Sites, root: tuple[float, float], area: Shap
 
 @given(places=PLACES, area=areas())
 @settings(deadline=None, max_examples=150)
-def test_every_touched_site_hears_exactly_once_from_the_areas_centre(
+def test_every_touched_site_receives_exactly_once_from_the_areas_centre(
     places: list[tuple[float, float]], area: Shape
 ) -> None:
     assert_once_each(dict(enumerate(places)), (area.x, area.y), area)
@@ -95,14 +95,14 @@ def test_of_two_equally_near_the_root_the_smaller_id_speaks() -> None:
     assert tells == {5: [1, 2], 1: [9], 2: [], 9: []}
 
 
-def test_whose_surroundings_are_not_known_is_told_to_be_safe() -> None:
+def test_a_site_whose_surroundings_are_not_known_receives_it_to_be_safe() -> None:
     sites = {5: (0.0, 0.0), 2: (4.0, 3.0), 1: (4.0, -3.0), 9: (8.0, 0.0)}
     around = {n: sites[n] for n in voronoi.enclosing(sites, 2)}
     area = disc(0.0, 0.0, 9.0)
     assert 9 in forward(2, sites[2], around, {}, (0.0, 0.0), area, sender=5)
 
 
-def test_in_doubt_both_of_two_nearly_equal_sites_speak() -> None:
+def test_if_two_sites_are_nearly_equal_both_forward() -> None:
     sites = {5: (0.0, 0.0), 2: (4.0, 3.1), 1: (4.0, -3.0), 9: (8.0, 0.0)}
     around = {s: {n: sites[n] for n in voronoi.enclosing(sites, s)} for s in sites}
     area = disc(0.0, 0.0, 9.0)

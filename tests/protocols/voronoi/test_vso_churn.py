@@ -18,7 +18,7 @@ from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.sim.network import ConstantDelay, FaultyNetwork
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
-from support.vso_worlds import LATENCY, Town, consistency, crowd, run
+from support.vso_worlds import LATENCY, VsoWorld, consistency, join_many, run
 
 GATEWAY = FIRST_SERVER
 NORTH, SOUTH = FIRST_SERVER, FIRST_SERVER + 1  # of two matchers; y grows from north to south
@@ -81,147 +81,149 @@ def test_who_does_not_come_when_called_is_replaced_and_who_comes_is_not() -> Non
 
 @pytest.mark.parametrize("least", [1, 3])
 def test_there_are_at_least_so_many_matchers_though_nobody_is_overloaded(least: int) -> None:
-    town = Town(least=least, calm=False)
-    crowd(town, 8)
-    town.passes(10)
-    assert len(town.sites) == least
-    town.settles(5)
+    world = VsoWorld(least=least, fault_free=False)
+    join_many(world, 8)
+    world.pass_seconds(10)
+    assert len(world.sites) == least
+    world.assert_settles(5)
 
 
 def test_who_is_next_becomes_gateway_as_soon_as_its_neighbours_see_that_it_is_dead() -> None:
-    town = Town(partitioning="static", matchers=4, calm=False)
-    crowd(town, 10)
-    town.passes(5)
-    first, second, third, _ = town.sites[GATEWAY].gateway.matchers
+    world = VsoWorld(partitioning="static", matchers=4, fault_free=False)
+    join_many(world, 10)
+    world.pass_seconds(5)
+    first, second, third, _ = world.sites[GATEWAY].gateway.matchers
     assert first == GATEWAY
-    town.simulation.crash(first)
-    town.simulation.crash(second)  # who would have followed it
-    town.passes(2.5)  # three to four beats of 0.3 s, a turn of 0.6 s, and a message's way
-    assert town.overlay.directory.gateway == third
-    assert {site.gateway.gateway for site in town.sites.values()} == {third}
+    world.simulation.crash(first)
+    world.simulation.crash(second)  # who would have followed it
+    world.pass_seconds(2.5)  # three to four beats of 0.3 s, a turn of 0.6 s, and a message's way
+    assert world.overlay.directory.gateway == third
+    assert {site.gateway.gateway for site in world.sites.values()} == {third}
 
 
 def test_who_is_seen_to_be_dead_is_not_waited_for_when_a_gateway_is_followed() -> None:
-    town = Town(partitioning="static", matchers=4, calm=False)
-    crowd(town, 40)
-    town.passes(5)
-    *first, last = town.sites[GATEWAY].gateway.matchers
-    assert set(first) <= set(town.sites[last].mesh.known)
+    world = VsoWorld(partitioning="static", matchers=4, fault_free=False)
+    join_many(world, 40)
+    world.pass_seconds(5)
+    *first, last = world.sites[GATEWAY].gateway.matchers
+    assert set(first) <= set(world.sites[last].mesh.known)
     for site in first:
-        town.simulation.crash(site)
-    town.passes(1.6)  # as long as it takes to see it; two turns would be 1.2 s more
-    assert town.overlay.directory.gateway == last
+        world.simulation.crash(site)
+    world.pass_seconds(1.6)  # as long as it takes to see it; two turns would be 1.2 s more
+    assert world.overlay.directory.gateway == last
 
 
 def test_a_dead_matchers_clients_are_served_by_others_within_five_beats() -> None:
-    town = Town(partitioning="static", matchers=9)
-    crowd(town, 40)
-    town.passes(4)
+    world = VsoWorld(partitioning="static", matchers=9)
+    join_many(world, 40)
+    world.pass_seconds(4)
     dead = FIRST_SERVER + 4
-    orphans = [s for m in town.members.values() for s, o in m.client.owner.items() if o == dead]
-    town.simulation.crash(dead)
-    town.passes(1.5)
-    owners = {s: o for m in town.members.values() for s, o in m.client.owner.items()}
+    orphans = [s for m in world.members.values() for s, o in m.client.owner.items() if o == dead]
+    world.simulation.crash(dead)
+    world.pass_seconds(1.5)
+    owners = {s: o for m in world.members.values() for s, o in m.client.owner.items()}
     assert len(orphans) > 2
     assert dead not in {owners[orphan] for orphan in orphans}
 
 
 def test_a_newcomer_whose_first_word_is_lost_asks_again_before_its_heartbeat() -> None:
     network = FaultyNetwork(ConstantDelay(LATENCY))
-    town = Town(network)
+    world = VsoWorld(network)
     network.group[5] = 1
-    member = town.enter(5, Moving(disc(100, 100, 50.0)))
-    town.passes(0.4)
+    member = world.join(5, Moving(disc(100, 100, 50.0)))
+    world.pass_seconds(0.4)
     network.group.clear()
     assert not member.client.owner
-    town.passes(0.4)
+    world.pass_seconds(0.4)
     assert member.client.owner == {5000: GATEWAY}
 
 
 def test_while_nobody_answers_a_newcomer_asks_ever_more_rarely() -> None:
     network = FaultyNetwork(ConstantDelay(LATENCY))
-    town = Town(network)
+    world = VsoWorld(network)
     network.group[5] = 1
-    town.enter(5, Moving(disc(100, 100, 50.0)))
-    town.passes(13.9)
-    asked = [t for t, kind in sent_by(town, 5) if kind == "vso.Interest"]
+    world.join(5, Moving(disc(100, 100, 50.0)))
+    world.pass_seconds(13.9)
+    asked = [t for t, kind in sent_by(world, 5) if kind == "vso.Interest"]
     gaps = [(b - a) / SECOND for a, b in pairwise(asked)]
     assert gaps == [0.5, 1.0, *[2.0] * 6]
 
 
-def sent_by(town: Town, node: int) -> list[tuple[int, str]]:
-    town.simulation.recorder.flush()
-    rows = town.memory.table("messages").to_pylist()
+def sent_by(world: VsoWorld, node: int) -> list[tuple[int, str]]:
+    world.simulation.recorder.flush()
+    rows = world.memory.table("messages").to_pylist()
     return [(row["t"], row["kind"]) for row in rows if row["node"] == node]
 
 
 @pytest.mark.parametrize(("doubt_ms", "given_up"), [(700.0, True), (FOREVER_MS, False)])
-def test_who_publishes_and_hears_nothing_gives_its_owner_up_though_sites_notice_nothing(
+def test_a_publisher_that_receives_nothing_gives_its_owner_up_though_sites_notice_nothing(
     doubt_ms: float, given_up: bool
 ) -> None:
-    town = Town(
+    world = VsoWorld(
         partitioning="static", matchers=2, site_beat_ms=FOREVER_MS, silence_ms=FOREVER_MS,
-        doubt_ms=doubt_ms, calm=False,
+        doubt_ms=doubt_ms, fault_free=False,
     )  # fmt: skip
-    town.enter(5, Moving(disc(380, 700, 50.0)))
-    town.passes(3)
-    client = town.members[5].client
+    world.join(5, Moving(disc(380, 700, 50.0)))
+    world.pass_seconds(3)
+    client = world.members[5].client
     assert client.owner == {5000: SOUTH}
-    town.simulation.crash(SOUTH)
+    world.simulation.crash(SOUTH)
     for number in range(7):
-        town.obey(5, Publish(number, point(380, 700)))
-        town.passes(0.5)
+        world.obey(5, Publish(number, point(380, 700)))
+        world.pass_seconds(0.5)
     assert (SOUTH not in client.owner.values()) == given_up
 
 
-def test_who_hears_something_now_and_then_asks_no_more_than_with_its_heartbeat() -> None:
+def test_who_receives_something_now_and_then_asks_no_more_than_with_its_heartbeat() -> None:
     asked = []
     for doubt_ms in (700.0, FOREVER_MS):
-        town = Town(doubt_ms=doubt_ms)
+        world = VsoWorld(doubt_ms=doubt_ms)
         for node in (5, 6):
-            town.enter(node, Moving(disc(100, 100, 50.0)))
-        town.passes(3)
-        began = town.simulation.now  # until then both had been silent, so the first word is a doubt
+            world.join(node, Moving(disc(100, 100, 50.0)))
+        world.pass_seconds(3)
+        began = (
+            world.simulation.now
+        )  # until then both had been silent, so the first word is a doubt
         for number in range(20):
-            town.obey(5 + number % 2, Publish(number, point(100, 100)))
-            town.passes(0.25)
-        kinds = [kind for node in (5, 6) for t, kind in sent_by(town, node) if t > began]
+            world.obey(5 + number % 2, Publish(number, point(100, 100)))
+            world.pass_seconds(0.25)
+        kinds = [kind for node in (5, 6) for t, kind in sent_by(world, node) if t > began]
         asked.append(kinds.count("vso.Alive"))
     assert asked[0] == asked[1] > 0
 
 
 @pytest.mark.parametrize(("recall_ms", "known"), [(1000.0, [5]), (0.0, [])])
-def test_a_newcomer_knows_at_once_who_is_there_and_hears_nothing_said_before_it_came(
+def test_a_newcomer_knows_at_once_who_is_there_and_receives_nothing_older(
     recall_ms: float, known: list[int]
 ) -> None:
-    town = Town(recall_ms=recall_ms)
+    world = VsoWorld(recall_ms=recall_ms)
     for node, x in ((5, 100), (6, 400)):
-        town.enter(node, Moving(disc(x, 100, 50.0)))
-    town.passes(3)
-    town.obey(5, Publish(1, point(100, 100)))
-    town.obey(6, Publish(2, point(400, 100)))  # out of its sight
-    town.passes(0.3)
-    newcomer = town.enter(7, Moving(disc(120, 100, 50.0)))
-    town.passes(0.2)
-    assert [other for other, _ in newcomer.known(town.simulation.now)] == known
-    town.passes(2)
-    town.assert_heard_exactly(at_least=-1)
+        world.join(node, Moving(disc(x, 100, 50.0)))
+    world.pass_seconds(3)
+    world.obey(5, Publish(1, point(100, 100)))
+    world.obey(6, Publish(2, point(400, 100)))  # out of its sight
+    world.pass_seconds(0.3)
+    newcomer = world.join(7, Moving(disc(120, 100, 50.0)))
+    world.pass_seconds(0.2)
+    assert [other for other, _ in newcomer.known(world.simulation.now)] == known
+    world.pass_seconds(2)
+    world.assert_delivered_exactly(at_least=-1)
 
 
-def test_what_is_said_to_a_dead_matcher_is_heard_when_another_has_followed_it() -> None:
-    town = Town(partitioning="static", matchers=2, calm=False)
+def test_what_is_published_to_a_dead_matcher_is_delivered_by_its_successor() -> None:
+    world = VsoWorld(partitioning="static", matchers=2, fault_free=False)
     for node in (5, 6):
-        town.enter(node, Moving(disc(380, 700, 50.0)))
-    town.enter(7, Moving(disc(380, 400, 50.0)))
-    town.passes(3)
-    assert town.members[5].client.owner == {5000: SOUTH}
-    town.simulation.crash(SOUTH)
+        world.join(node, Moving(disc(380, 700, 50.0)))
+    world.join(7, Moving(disc(380, 400, 50.0)))
+    world.pass_seconds(3)
+    assert world.members[5].client.owner == {5000: SOUTH}
+    world.simulation.crash(SOUTH)
     for number in range(3):
-        town.passes(0.2)
-        town.obey(5, Publish(number, point(380, 690)))
-    town.passes(3)
-    assert town.members[5].client.owner == {5000: NORTH}
-    town.assert_heard_exactly(at_least=2)
+        world.pass_seconds(0.2)
+        world.obey(5, Publish(number, point(380, 690)))
+    world.pass_seconds(3)
+    assert world.members[5].client.owner == {5000: NORTH}
+    world.assert_delivered_exactly(at_least=2)
 
 
 def test_the_world_goes_on_without_any_server() -> None:
