@@ -49,51 +49,51 @@ class Tick(Timer, frozen=True):
     number: int
 
 
-SAID = Publication(1, 2, 3, point(0, 0))
+PUBLICATION = Publication(1, 2, 3, point(0, 0))
 
 # Each verb beside the effect that it must become.
-SPEECHES: st.SearchStrategy[tuple[str, tuple[Any, ...], Effect]] = st.integers(0, 9).flatmap(
+EFFECTS: st.SearchStrategy[tuple[str, tuple[Any, ...], Effect]] = st.integers(0, 9).flatmap(
     lambda n: st.sampled_from(
         [
             ("send", (n, Word(n)), Send(n, Word(n))),
             ("send_many", ((n, n + 1), Word(n)), SendMany((n, n + 1), Word(n))),
             ("set_timer", (Tick(n), n), SetTimer(Tick(n), n)),
             ("clear_timer", (Tick(n),), ClearTimer(Tick(n))),
-            ("deliver", (SAID, [n], 2), Deliver(SAID, [n], 2)),
+            ("deliver", (PUBLICATION, [n], 2), Deliver(PUBLICATION, [n], 2)),
             ("note", ("joined", n, 0.5), Note("joined", n, 0.5)),
             ("note", ("joined",), Note("joined", None, None)),
             ("stop", (), Stop()),
         ]
     )
 )
-SPEECH = st.lists(SPEECHES, max_size=6)
-Spoken = list[tuple[str, tuple[Any, ...], Effect]]
+SCRIPTS = st.lists(EFFECTS, max_size=6)
+Script = list[tuple[str, tuple[Any, ...], Effect]]
 
 
-class Speaker(Node):
-    """Says what it is told to, and remembers who asked."""
+class ScriptedNode(Node):
+    """Produces the effects of its script, and notes each event."""
 
     def __init__(self) -> None:
         super().__init__(5, Random(1))
-        self.speech: Spoken = []
+        self.script: Script = []
         self.asked: list[object] = []
 
-    def _speak(self, *asked: object) -> None:
+    def _act(self, *asked: object) -> None:
         self.asked.append((self.now, *asked))
-        for verb, arguments, _ in self.speech:
+        for verb, arguments, _ in self.script:
             getattr(self.out, verb)(*arguments)
 
     def on_start(self) -> None:
-        self._speak("start")
+        self._act("start")
 
     def on_message(self, sender: int, message: Message) -> None:
-        self._speak("message", sender, message)
+        self._act("message", sender, message)
 
     def on_timer(self, timer: Timer) -> None:
-        self._speak("timer", timer)
+        self._act("timer", timer)
 
     def on_command(self, command: Command) -> None:
-        self._speak("command", command)
+        self._act("command", command)
 
 
 DOORS: list[tuple[Callable[[Node, int], list[Effect]], tuple[object, ...]]] = [
@@ -106,17 +106,17 @@ DOORS: list[tuple[Callable[[Node, int], list[Effect]], tuple[object, ...]]] = [
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.sampled_from(DOORS), SPEECH, st.integers(0, 3)), max_size=6))
+@given(st.lists(st.tuples(st.sampled_from(DOORS), SCRIPTS, st.integers(0, 3)), max_size=6))
 def test_each_door_lets_out_all_that_was_spoken_behind_it_in_order_and_nothing_else(
-    calls: list[tuple[Any, Spoken, int]],
+    calls: list[tuple[Any, Script, int]],
 ) -> None:
-    node, now = Speaker(), 0
+    node, now = ScriptedNode(), 0
     kept: list[tuple[list[Effect], list[Effect]]] = []
-    for turn, ((door, asked), speech, pause) in enumerate(calls, 1):
+    for turn, ((door, asked), script, pause) in enumerate(calls, 1):
         now += pause
-        node.speech = speech
+        node.script = script
         effects = door(node, now)
-        spoken = [effect for _, _, effect in speech]
+        spoken = [effect for _, _, effect in script]
         assert effects == spoken
         assert node.asked[-1] == (now, *asked)
         assert len(node.asked) == turn
@@ -135,49 +135,49 @@ def test_who_has_stopped_receives_and_does_nothing_more(
     again: Callable[[Node, int], list[Effect]],
     _: object,
 ) -> None:
-    node = Speaker()
-    node.speech = [("stop", (), Stop())]
+    node = ScriptedNode()
+    node.script = [("stop", (), Stop())]
     assert door(node, 1) == [Stop()]
-    node.speech = [("note", ("I am back",), Note("I am back"))]
+    node.script = [("note", ("I am back",), Note("I am back"))]
     assert again(node, 2) == []
     assert node.receive_many(3, [(8, Word(1)), (8, Word(2))]) == []
     assert node.asked == [(1, *asked)]
 
 
 def test_a_list_that_a_door_has_handed_over_is_nobody_elses() -> None:
-    node = Speaker()
+    node = ScriptedNode()
     first = node.start(0)
-    node.speech = [("note", ("later",), Note("later"))]
+    node.script = [("note", ("later",), Note("later"))]
     second = node.wake(1, Tick(1))
     assert first == []
     assert second == [Note("later")]
     for list_of_mine in (first, second):
         list_of_mine[:] = [Note("mine")]
         assert node.wake(2, Tick(1)) == [Note("later")]
-    node.speech = []
+    node.script = []
     assert node.wake(3, Tick(1)) == []
 
 
 @settings(deadline=None, max_examples=40)
-@given(SPEECH, SPEECH)
-def test_draining_empties_the_outbox(first: Spoken, second: Spoken) -> None:
+@given(SCRIPTS, SCRIPTS)
+def test_draining_empties_the_outbox(first: Script, second: Script) -> None:
     out = Outbox()
-    for speech in (first, second):
-        for verb, arguments, _ in speech:
+    for script in (first, second):
+        for verb, arguments, _ in script:
             getattr(out, verb)(*arguments)
-        assert out.drain() == [effect for _, _, effect in speech]
+        assert out.drain() == [effect for _, _, effect in script]
         assert out.drain() == []
 
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.lists(st.tuples(st.integers(0, 9), st.builds(Word, st.integers(0, 9))), max_size=6), SPEECH
+    st.lists(st.tuples(st.integers(0, 9), st.builds(Word, st.integers(0, 9))), max_size=6), SCRIPTS
 )
 def test_many_messages_at_once_mean_each_in_turn(
-    arrivals: list[tuple[int, Message]], speech: Spoken
+    arrivals: list[tuple[int, Message]], script: Script
 ) -> None:
-    together, apart = Speaker(), Speaker()
-    together.speech = apart.speech = speech
+    together, apart = ScriptedNode(), ScriptedNode()
+    together.script = apart.script = script
     one_by_one: list[Effect] = []
     for sender, message in arrivals:
         one_by_one.extend(apart.receive(7, sender, message))
@@ -192,7 +192,7 @@ def test_many_messages_at_once_mean_each_in_turn(
 def test_time_cannot_run_back_through_any_door(
     door: Callable[[Node, int], list[Effect]], asked: tuple[object, ...]
 ) -> None:
-    node = Speaker()
+    node = ScriptedNode()
     node.start(10)
     with pytest.raises(AssertionError, match=r"^node 5: time ran back from 10 to 9$"):
         door(node, 9)
@@ -203,7 +203,7 @@ def test_time_cannot_run_back_through_any_door(
 
 
 def test_a_node_is_born_at_0_and_knows_its_name_its_chance_and_nobody() -> None:
-    node = Speaker()
+    node = ScriptedNode()
     assert (node.id, node.now) == (5, 0)
     assert node.rng.random() == Random(1).random()
     assert node.ready
@@ -263,7 +263,7 @@ def arrivals(draw: st.DrawFn) -> tuple[int, Message]:
     if kind == 4:
         return sender, Cancel(subscription_id, draw(st.integers(0, 9)))
     if kind == 5:
-        return sender, draw(st.sampled_from([Bye(0), Notify(SAID, (1,))]))
+        return sender, draw(st.sampled_from([Bye(0), Notify(PUBLICATION, (1,))]))
     wide = shapes(2) | st.builds(disc, st.just(0.0), st.just(0.0), st.floats(5, 50))
     said = replace(draw(publications(2)), node=sender, channel="", shape=draw(wide))
     return sender, Post(said)
@@ -308,18 +308,18 @@ def test_a_server_answers_a_batch_as_it_answers_each_in_turn(
 def test_a_change_between_two_posts_of_a_batch_counts_for_the_second_alone(matcher: str) -> None:
     first, second = (Subscription(k, 2, Moving(disc(0, 0, 1))) for k in (1, 2))
     batch: list[tuple[int, Message]] = [
-        (3, Post(replace(SAID, id=10, node=3))),
+        (3, Post(replace(PUBLICATION, id=10, node=3))),
         (2, Interest(first)),
-        (3, Post(replace(SAID, id=11, node=3))),
-        (3, Post(replace(SAID, id=12, node=3))),
+        (3, Post(replace(PUBLICATION, id=11, node=3))),
+        (3, Post(replace(PUBLICATION, id=12, node=3))),
         (2, Cancel(1, 0)),
-        (3, Post(replace(SAID, id=13, node=3))),
+        (3, Post(replace(PUBLICATION, id=13, node=3))),
         (2, Interest(second)),
-        (3, Post(replace(SAID, id=14, node=3))),
+        (3, Post(replace(PUBLICATION, id=14, node=3))),
         (2, Bye(0)),
-        (3, Post(replace(SAID, id=15, node=3))),
+        (3, Post(replace(PUBLICATION, id=15, node=3))),
     ]
     assert server(matcher).receive_many(0, batch) == [
-        Send(2, Notify(replace(SAID, id=heard, node=3), (by,)))
+        Send(2, Notify(replace(PUBLICATION, id=heard, node=3), (by,)))
         for heard, by in ((11, 1), (12, 1), (14, 2))
     ]

@@ -72,7 +72,7 @@ def test_to_the_ends_of_space_and_time_it_answers_as_the_scan_does(
     play(make(), [*history, ("many", said), ("many", said[::-1])])
 
 
-def crowd(rng: Random, n: int, dims: int, spread: str) -> list[Subscription]:
+def random_subscriptions(rng: Random, n: int, dims: int, spread: str) -> list[Subscription]:
     """Subscriptions as worlds have them: uniform, crowded, of all sizes, near and far."""
     result = []
     for i in range(n):
@@ -107,11 +107,11 @@ def test_hundreds_of_moving_subscriptions_match_exactly_what_the_scan_matches(
 ) -> None:
     rng = Random(f"{dims}/{spread}")
     engine, oracle = make(), ScanMatcher()
-    inhabitants = crowd(rng, 400, dims, spread)
+    inhabitants = random_subscriptions(rng, 400, dims, spread)
     heard = 0
     for tick in range(4):
         for subscription in inhabitants if tick == 0 else rng.sample(inhabitants, 100):
-            moved = crowd(rng, 1, dims, spread)[0].region.stamped(tick * SECOND)
+            moved = random_subscriptions(rng, 1, dims, spread)[0].region.stamped(tick * SECOND)
             put = subscription if tick == 0 else subscription.moved(moved, tick * SECOND)
             engine.put(put)
             oracle.put(put)

@@ -172,7 +172,7 @@ def test_001_8_lazy_delivers_to_those_in_both_sets_which_is_brute_force_at_that_
     assert answer == [s for s in first if s in second]
 
 
-def moving_crowd(n: int) -> list[Subscription]:
+def moving_subscriptions(n: int) -> list[Subscription]:
     rng = Random(n)
     return [
         Subscription(
@@ -186,7 +186,7 @@ def moving_crowd(n: int) -> list[Subscription]:
 
 def played(engine: Matcher, moments: list[int], until: int) -> int:
     """Evaluations of a crowd of 40 during which these publications are made."""
-    for subscription in moving_crowd(40):
+    for subscription in moving_subscriptions(40):
         engine.put(subscription)
     for moment in moments:
         while (due := engine.due()) is not None and due <= moment:
@@ -265,7 +265,7 @@ def test_001_12_the_cache_never_evaluates_more_and_less_if_a_threshold_sees_two(
 
 def test_001_12_without_a_threshold_it_answers_as_lazy_does() -> None:
     cached, lazily = CachedMatcher(threshold_us=0), LazyMatcher()
-    for subscription in moving_crowd(40):
+    for subscription in moving_subscriptions(40):
         cached.put(subscription)
         lazily.put(subscription)
     for k in range(50):
@@ -276,8 +276,8 @@ def test_001_12_without_a_threshold_it_answers_as_lazy_does() -> None:
 def test_001_13_the_cache_errs_only_within_its_threshold() -> None:
     threshold, rng = 2 * SECOND, Random(13)
     engine = CachedMatcher(threshold_us=threshold)
-    crowd = moving_crowd(40)
-    for subscription in crowd:
+    subscriptions = moving_subscriptions(40)
+    for subscription in subscriptions:
         engine.put(subscription)
     made, moment, errors = T, T, 0
     for k in range(300):
@@ -286,7 +286,7 @@ def test_001_13_the_cache_errs_only_within_its_threshold() -> None:
             made = moment
         publication = at(moment, rng.uniform(0, 60), rng.uniform(0, 60))
         answer = asked(engine, publication)
-        assert answer == [s.id for s in crowd if wants(s, publication, made)]
+        assert answer == [s.id for s in subscriptions if wants(s, publication, made)]
         assert moment - made <= threshold
-        errors += answer != [s.id for s in crowd if wants(s, publication, moment)]
+        errors += answer != [s.id for s in subscriptions if wants(s, publication, moment)]
     assert errors > 0, "a cache that never errs was not tested"

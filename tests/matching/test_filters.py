@@ -1,4 +1,4 @@
-"""Filters that a kernel judges say what Python says of them, pair by pair, faults included."""
+"""Filters give in a kernel what they give in Python, pair by pair, faults included."""
 
 from random import Random
 

@@ -76,7 +76,7 @@ EVOLVING = "{(x >= -3+t),(x <= 3+t),(y >= -2+t),(y <= 2+t)}"
 PLAYER, PICKER = 1, 2
 
 
-def hears(subscribe: Subscribe, submitted: int, made: int) -> bool:
+def receives(subscribe: Subscribe, submitted: int, made: int) -> bool:
     """From the two commands over the wire to the verdict, as a broker would come to it."""
     subscription = subscribe.stamped(PLAYER, submitted)
     pick_up = Publish(1, point(4, 3), attributes={"kind": "apple"}).stamped(PICKER, made)
@@ -97,16 +97,16 @@ def test_the_moving_player_receives_the_apple_from_1_to_5_seconds_after_submissi
     made = submitted + after
     moving = Moving(box(0, 0, 3, 2), (1.0, 1.0, 0.0))
     expected = SECOND <= after <= 5 * SECOND
-    assert hears(Subscribe(1, Formula(EVOLVING)), submitted, made) == expected
-    assert hears(Subscribe(1, moving), submitted, made) == expected
-    assert not hears(Subscribe(1, Formula(STATIC)), submitted, made)
-    assert not hears(Subscribe(1, Moving(box(0, 0, 3, 2))), submitted, made)
+    assert receives(Subscribe(1, Formula(EVOLVING)), submitted, made) == expected
+    assert receives(Subscribe(1, moving), submitted, made) == expected
+    assert not receives(Subscribe(1, Formula(STATIC)), submitted, made)
+    assert not receives(Subscribe(1, Moving(box(0, 0, 3, 2))), submitted, made)
 
 
 def test_the_player_may_ask_for_apples_alone() -> None:
     for kind, expected in (("apple", True), ("pear", False)):
         subscribe = Subscribe(1, Formula(EVOLVING), Filter(f'kind == "{kind}"'))
-        assert hears(subscribe, 7 * SECOND, 8 * SECOND) == expected
+        assert receives(subscribe, 7 * SECOND, 8 * SECOND) == expected
 
 
 def test_a_player_that_turns_starts_a_new_clock_and_one_that_is_moved_keeps_its_filters() -> None:

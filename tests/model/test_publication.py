@@ -1,4 +1,4 @@
-"""Publications: the one sentence about who hears what, told again in the design's own words."""
+"""Publications: the one rule of who receives what, written again in the design's own words."""
 
 from math import inf, nan
 from typing import Any
@@ -33,7 +33,7 @@ def region_now(subscription: Subscription, p: int) -> Shape:
     return Shape(s.kind, x, y, z, rx, ry, rz)
 
 
-def should_hear(subscription: Subscription, publication: Publication, at: int) -> bool:
+def should_receive(subscription: Subscription, publication: Publication, at: int) -> bool:
     """Design, section 3: what counts as heard. Formulas and filters have oracles of their own."""
     if subscription.channel != publication.channel:
         return False
@@ -64,7 +64,7 @@ def test_a_publication_is_wanted_exactly_when_the_design_says(
         place = region_now(subscription, at)
         publication = replace(publication, shape=point(place.x, place.y, place.z))
     for moment in (at, publication.t):
-        expected = should_hear(subscription, publication, moment)
+        expected = should_receive(subscription, publication, moment)
         assert wants(subscription, publication, moment) == expected
 
 
@@ -143,7 +143,7 @@ def test_who_subscribes_everywhere_to_everything_receives_all_of_its_channel(
 
 
 def received(fields: list[Any]) -> Publication:
-    """The publication that a stranger's bytes make."""
+    """The publication that untrusted bytes make."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(fields), type=Publication)
 
 

@@ -177,7 +177,7 @@ def test_a_filter_never_speaks_of_the_place(text: str) -> None:
 
 
 def received(fields: list[Any]) -> Subscription:
-    """The subscription that a stranger's bytes make."""
+    """The subscription that untrusted bytes make."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(fields), type=Subscription)
 
 

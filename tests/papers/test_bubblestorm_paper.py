@@ -228,10 +228,10 @@ def test_sights_are_added_up_by_second_by_node_and_of_one(spark: SparkSession) -
 def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calm = single_events.MassLeaveResult(
+    mass_leave = single_events.MassLeaveResult(
         dict.fromkeys(range(91), 0.9), dict.fromkeys(range(91), 0.9), 115, 0, 1
     )
-    monkeypatch.setattr(single_events, "run_mass_leave", lambda: calm)
+    monkeypatch.setattr(single_events, "run_mass_leave", lambda: mass_leave)
     cost = encryption_cost.Cost(1.0, 1.0, 1.0, 1.0)
     monkeypatch.setattr(encryption_cost, "costs", lambda: {"plain": cost, "TLS": cost})
     few = [

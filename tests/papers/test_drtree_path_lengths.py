@@ -1,4 +1,4 @@
-"""Steps told by the tree alone are those that messages took, and those counted on a graph."""
+"""Steps counted in the tree alone are those that messages took, and those counted on a graph."""
 
 from collections import defaultdict
 

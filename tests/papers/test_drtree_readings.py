@@ -28,7 +28,7 @@ CURVES = {
 }
 
 
-class Told(CountedRuns):
+class PreparedRuns(CountedRuns):
     """Runs that were counted, each with rows that somebody has made up."""
 
     def __init__(self, runs: Sequence[Scenario], rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -46,7 +46,7 @@ class Told(CountedRuns):
         ]
 
 
-def of_curves() -> Told:
+def of_curves() -> PreparedRuns:
     rows = {
         f"popularity {hotspots}": [
             {"interested": k, "complete": n, "total_time_mean_ms": 50.0 * mean}
@@ -54,7 +54,9 @@ def of_curves() -> Told:
         ]
         for hotspots, curve in CURVES.items()
     }
-    return Told([scenario("double-wave", hotspots, cycles=10) for hotspots in HOTSPOTS], rows)
+    return PreparedRuns(
+        [scenario("double-wave", hotspots, cycles=10) for hotspots in HOTSPOTS], rows
+    )
 
 
 def test_a_mean_counts_publications_or_popularities_or_those_that_all_distributions_have() -> None:
@@ -81,7 +83,7 @@ def test_spread_may_be_seen_against_its_own_mean_or_against_the_tallest_bar() ->
     class Figure(AgainstTallestBar, Main):
         pass
 
-    nothing = Told([], {})
+    nothing = PreparedRuns([], {})
     assert Main(nothing).spreads("brothers", "cold") == pytest.approx([0.4, 0.8])
     assert Figure(nothing).spreads("brothers", "cold") == pytest.approx([0.4, 0.008])
 
@@ -110,10 +112,10 @@ def test_a_reading_that_changes_nothing_is_not_mentioned() -> None:
 
 def test_runs_that_a_reading_asks_for_do_not_count_in_the_main_one() -> None:
     every = [s for figure in PAPER.figures for s in scenarios(figure, True)]
-    counted = Told(every, {f"popularity {h}": [] for h in HOTSPOTS})
+    counted = PreparedRuns(every, {f"popularity {h}": [] for h in HOTSPOTS})
     asked: list[dict[str, Any]] = []
 
-    class Asking(Told):
+    class Asking(PreparedRuns):
         def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
             del table
             asked.append({run.run: run for run in counted.runs(**settings)})
@@ -143,7 +145,7 @@ def test_a_reading_looks_at_the_runs_that_were_made_for_it(
     every = [s for figure in PAPER.figures for s in scenarios(figure, True)]
     asked: list[Scenario] = []
 
-    class Asking(Told):
+    class Asking(PreparedRuns):
         def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
             del table
             asked.extend(self.runs(**settings))

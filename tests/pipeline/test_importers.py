@@ -1,4 +1,4 @@
-"""Foreign movement becomes a trace: sound, complete, and with the places that the file tells."""
+"""Foreign movement becomes a trace: sound, complete, and with the places that the file has."""
 
 import json
 from collections import defaultdict
@@ -193,19 +193,19 @@ def test_importing_means_the_same_as_replaying(tmp_path: Path, motion: str) -> N
     )
     simulate(scenario, tmp_path / "replayed")
 
-    def heard(trace: Path) -> set[tuple[int, int, int]]:
-        """By moment, speaker and hearer: numbers of publications and subscriptions are free."""
+    def deliveries_of(trace: Path) -> set[tuple[int, int, int]]:
+        """By moment, publisher and subscriber: ids of publications and subscriptions may differ."""
         interests, said = read(trace, "interests"), read(trace, "publications")
-        hearer = {row["subscription"]: row["node"] for row in interests.to_pylist()}
-        spoken = {row["publication"]: row for row in said.to_pylist()}
-        begin = min(row["t"] for row in spoken.values())
+        subscriber = {row["subscription"]: row["node"] for row in interests.to_pylist()}
+        published = {row["publication"]: row for row in said.to_pylist()}
+        begin = min(row["t"] for row in published.values())
         return {
-            (spoken[p]["t"] - begin, spoken[p]["node"], hearer[s])
+            (published[p]["t"] - begin, published[p]["node"], subscriber[s])
             for p, s in expected(interests, said)
         }
 
-    assert len(heard(tmp_path / "imported")) > 50
-    assert heard(Path(done.trace)) == heard(tmp_path / "replayed")
+    assert len(deliveries_of(tmp_path / "imported")) > 50
+    assert deliveries_of(Path(done.trace)) == deliveries_of(tmp_path / "replayed")
 
 
 @pytest.mark.parametrize(

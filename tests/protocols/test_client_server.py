@@ -1,4 +1,4 @@
-"""Client and server, message by message; strangers, latecomers and those who speak for others."""
+"""Client and server, message by message; unknown senders, late messages and forged senders."""
 
 from collections.abc import Callable
 from math import inf, nan
@@ -132,8 +132,8 @@ def test_who_is_asked_sends_the_whole_interest_as_it_is_now() -> None:
 def test_a_client_ignores_unknown_nodes(message: Message) -> None:
     ann = listener()
     before = dict(ann.subscriptions)
-    for stranger in (EVE, ANN, 0):
-        assert ann.receive(5, stranger, message) == [Note("ignored", stranger)]
+    for sender in (EVE, ANN, 0):
+        assert ann.receive(5, sender, message) == [Note("ignored", sender)]
     assert ann.subscriptions == before
     assert list(ann.known(5)) == []
 

@@ -1,4 +1,4 @@
-"""Client and server where messages overtake each other: what is said first is not heard first.
+"""Client and server where messages overtake each other: what is sent first does not arrive first.
 
 Whatever the order, the server ends up with what the client wants, and the client hears only what
 was said while it wanted it.
@@ -101,8 +101,8 @@ def test_an_older_goodbye_that_comes_late_takes_back_nothing_of_a_newer_one() ->
 
 def test_the_goodbye_of_one_is_none_of_another() -> None:
     node = server()
-    for stranger in (BEN, EVE):
-        node.receive(0, stranger, Bye(100))
+    for sender in (BEN, EVE):
+        node.receive(0, sender, Bye(100))
     assert node.receive(0, ANN, Interest(Subscription(7, ANN, HERE))) == []
 
 

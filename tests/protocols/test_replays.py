@@ -1,4 +1,4 @@
-"""What a stranger sends again of another peer's words changes nothing, and is noted.
+"""A message of another peer that somebody replays changes nothing, and is noted.
 
 The stranger has a link and a name of its own; what it replays are words of honest peers as it has
 heard them, or old ones that it has kept.
@@ -43,7 +43,7 @@ LONG_AGO = NOW - DUPLICATE_WINDOW - 1
 AREA = Moving(disc(0, 0, 100))
 
 
-def said(number: int, by: int, t: int = NOW, x: float = 5.0) -> Publication:
+def make_publication(number: int, by: int, t: int = NOW, x: float = 5.0) -> Publication:
     return Publication(number, by, t, point(x, 0))
 
 
@@ -74,7 +74,7 @@ def position(t: int, x: float, hops: int) -> psense.Position:
     return psense.Position(layouts.pack_position(sighting(t, x, hops), (ME,), 2))
 
 
-def psense_tell(t: int, hops: int, publication: Publication) -> psense.PublicationMessage:
+def psense_publication(t: int, hops: int, publication: Publication) -> psense.PublicationMessage:
     return psense.PublicationMessage(
         layouts.pack_position(sighting(t, 10.0, hops), (ME,), 2), publication
     )
@@ -87,7 +87,7 @@ def test_psense_refuses_states_that_are_minutes_old(minutes: int) -> None:
     refuses(peer, EVE, position(then, -50.0, 2))
     response = layouts.SensorSuggestion(EVE, 0, old, 0)
     refuses(peer, EVE, psense.Response(layouts.pack_response(response, 2)))
-    refuses(peer, EVE, psense_tell(then, 2, said(5, ANN)))
+    refuses(peer, EVE, psense_publication(then, 2, make_publication(5, ANN)))
     peer.known_of.forget(ANN)  # who has gone is not brought back to life either
     refuses(peer, EVE, position(then, -50.0, 2))
 
@@ -95,7 +95,7 @@ def test_psense_refuses_states_that_are_minutes_old(minutes: int) -> None:
 def test_psense_takes_a_peers_own_word_from_nobody_else() -> None:
     peer, later = psense_peer(), NOW + SECOND
     refuses(peer, EVE, position(later, -50.0, 3), later)
-    refuses(peer, EVE, psense_tell(later, 3, said(5, ANN, later)), later)
+    refuses(peer, EVE, psense_publication(later, 3, make_publication(5, ANN, later)), later)
     refuses(peer, EVE, psense.Request(layouts.pack_request(sighting(later, 0.0, 3), 0, 2)), later)
     peer.receive(later, EVE, position(later, 20.0, 2))  # passed on, as everybody may
     assert peer.known_of.seen[ANN].place[0] == 20.0
@@ -108,7 +108,7 @@ def test_psense_keeps_the_newer_of_two_recent_words() -> None:
 
 
 def test_psense_refuses_old_publications() -> None:
-    refuses(psense_peer(), EVE, psense_tell(NOW, 2, said(5, ANN, LONG_AGO)))
+    refuses(psense_peer(), EVE, psense_publication(NOW, 2, make_publication(5, ANN, LONG_AGO)))
 
 
 # VON.
@@ -145,8 +145,9 @@ REPLAYED = [
     mesh_messages.SiteIntroduction((site(ANN, NOW), site(BEN, NOW)), accepted=True),
     mesh_messages.SiteIntroduction((),
     accepted=True),
-    von.PublicationMessage(said(5, ANN, LONG_AGO), 1), von.Route(said(5, ANN, LONG_AGO), 1),
-    von.Cast(said(5, ANN, LONG_AGO), 0.0, 0.0, disc(0, 0, 9), 1),
+    von.PublicationMessage(make_publication(5, ANN, LONG_AGO), 1),
+    von.Route(make_publication(5, ANN, LONG_AGO), 1),
+    von.Cast(make_publication(5, ANN, LONG_AGO), 0.0, 0.0, disc(0, 0, 9), 1),
 ]  # fmt: skip
 
 
@@ -177,7 +178,7 @@ def relays_peer() -> RelayPeer:
     peer.start(NOW - SECOND)
     peer.obey(NOW - SECOND, Subscribe(1, AREA))
     peer.receive(NOW - SECOND, FIRST_SERVER, NeighbourhoodUpdate((), (), (ANN, BEN), ()))
-    heard = peer.receive(NOW, ANN, Update((piece(said(5, ANN), 0),)))
+    heard = peer.receive(NOW, ANN, Update((piece(make_publication(5, ANN), 0),)))
     assert any(isinstance(effect, Deliver) for effect in heard)
     return peer
 
@@ -189,9 +190,9 @@ def piece(publication: Publication, hops: int, source: int = ANN) -> RelayedPubl
 @pytest.mark.parametrize(
     "replayed",
     [
-        piece(said(6, ANN), 0),  # Ann's own word
-        piece(said(6, ANN), 0, BEN),  # told as if it were Ben's
-        piece(said(6, ANN, LONG_AGO), 1),
+        piece(make_publication(6, ANN), 0),  # Ann's own word
+        piece(make_publication(6, ANN), 0, BEN),  # told as if it were Ben's
+        piece(make_publication(6, ANN, LONG_AGO), 1),
     ],
 )
 def test_relays_refuse_replays_even_of_neighbours(replayed: RelayedPublication) -> None:
@@ -201,7 +202,7 @@ def test_relays_refuse_replays_even_of_neighbours(replayed: RelayedPublication) 
 def test_an_old_piece_that_is_passed_on_late_never_overrides_a_newer_place() -> None:
     peer = relays_peer()
     before = list(peer.known(NOW))
-    late = said(4, ANN, NOW - 10 * SECOND, x=-50.0)
+    late = make_publication(4, ANN, NOW - 10 * SECOND, x=-50.0)
     effects = peer.receive(NOW, BEN, Update((piece(late, 1),)))
     assert Note("refused", BEN) not in effects  # it may have been under way
     assert list(peer.known(NOW)) == before == [(ANN, (5.0, 0.0, 0.0))]
@@ -209,16 +210,18 @@ def test_an_old_piece_that_is_passed_on_late_never_overrides_a_newer_place() -> 
 
 def test_relays_take_what_is_published_elsewhere_from_the_directory_or_its_author() -> None:
     peer = relays_peer()
-    refuses(peer, BEN, Notify(said(6, ANN)))
-    refuses(peer, FIRST_SERVER, Notify(said(6, ANN, LONG_AGO)))
+    refuses(peer, BEN, Notify(make_publication(6, ANN)))
+    refuses(peer, FIRST_SERVER, Notify(make_publication(6, ANN, LONG_AGO)))
     directory = RelayDirectory(FIRST_SERVER, Random(1), 5.0)
     wanted = Subscribe(1, AREA).stamped(BEN, NOW - SECOND)
     directory.receive(NOW - SECOND, BEN, Interest(wanted))
-    directory.receive(NOW, EVE, Post(said(3, EVE)))  # from now on it knows Eve
-    for replayed in (said(6, ANN), said(6, EVE, LONG_AGO)):
+    directory.receive(NOW, EVE, Post(make_publication(3, EVE)))  # from now on it knows Eve
+    for replayed in (make_publication(6, ANN), make_publication(6, EVE, LONG_AGO)):
         refuses(directory, EVE, Post(replayed))
-    told = directory.receive(NOW, ANN, Post(said(6, ANN)))
-    assert any(getattr(effect, "message", None) == Notify(said(6, ANN)) for effect in told)
+    told = directory.receive(NOW, ANN, Post(make_publication(6, ANN)))
+    assert any(
+        getattr(effect, "message", None) == Notify(make_publication(6, ANN)) for effect in told
+    )
 
 
 # Numbers.
@@ -235,7 +238,7 @@ def test_whoever_uses_anothers_number_does_not_suppress_what_the_other_publishes
     ]  # fmt: skip
     for node, sender, told in nodes:
         for author in (EVE, ANN):
-            publication = replace(said(77, ANN), node=author)
+            publication = replace(make_publication(77, ANN), node=author)
             effects = node.receive(NOW, sender, told(publication))
             assert [e.publication for e in effects if isinstance(e, Deliver)] == [publication]
 

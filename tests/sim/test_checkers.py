@@ -27,22 +27,22 @@ from nearcast.trace.sinks import MemoryTrace
 from nearcast.wire import Codec
 
 
-def said(number: int, node: int = 1, t: int = 0) -> Publication:
+def make_publication(number: int, node: int = 1, t: int = 0) -> Publication:
     return Publication(number, node, t, point(0, 0))
 
 
 def test_once_finds_what_is_delivered_twice_for_one_subscription() -> None:
     checker = DeliveredOnce()
-    checker.delivered(10, 5, said(1), 100)
+    checker.delivered(10, 5, make_publication(1), 100)
     with pytest.raises(InvariantError, match=r"at 20 node 5 heard publication 1 twice .* 100"):
-        checker.delivered(20, 5, said(1), 100)
+        checker.delivered(20, 5, make_publication(1), 100)
 
 
 def test_once_is_silent_about_other_subscriptions_and_other_publications() -> None:
     checker = DeliveredOnce()
     for publication in range(20):
         for subscription in range(20):
-            checker.delivered(10, subscription % 3, said(publication), subscription)
+            checker.delivered(10, subscription % 3, make_publication(publication), subscription)
 
 
 @given(deliveries=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=12))
@@ -52,7 +52,7 @@ def test_once_objects_to_exactly_the_histories_with_a_repetition(
     checker, broken = DeliveredOnce(), False
     try:
         for publication, subscription in deliveries:
-            checker.delivered(0, 1, said(publication), subscription)
+            checker.delivered(0, 1, make_publication(publication), subscription)
     except InvariantError:
         broken = True
     assert broken == (len(set(deliveries)) < len(deliveries))
@@ -60,59 +60,59 @@ def test_once_objects_to_exactly_the_histories_with_a_repetition(
 
 def test_order_finds_an_earlier_word_of_the_same_publisher_after_a_later_one() -> None:
     checker = PublisherOrder()
-    checker.delivered(50, 5, said(2, t=20), 100)
+    checker.delivered(50, 5, make_publication(2, t=20), 100)
     with pytest.raises(InvariantError, match="at 60 node 5 heard publication 1 of 1 after a later"):
-        checker.delivered(60, 5, said(1, t=10), 100)
+        checker.delivered(60, 5, make_publication(1, t=10), 100)
 
 
 def test_order_remembers_the_latest_and_not_only_the_last() -> None:
     checker = PublisherOrder()
     for number, t in [(1, 10), (2, 20), (3, 20)]:
-        checker.delivered(50, 5, said(number, t=t), 100)
+        checker.delivered(50, 5, make_publication(number, t=t), 100)
     with pytest.raises(InvariantError):
-        checker.delivered(60, 5, said(4, t=19), 100)
+        checker.delivered(60, 5, make_publication(4, t=19), 100)
 
 
 def test_order_is_silent_across_publishers_and_across_subscriptions() -> None:
     checker = PublisherOrder()
-    checker.delivered(50, 5, said(2, node=1, t=20), 100)
-    checker.delivered(51, 5, said(3, node=2, t=10), 100)
-    checker.delivered(52, 5, said(1, node=1, t=10), 101)
-    checker.delivered(53, 5, said(4, node=1, t=20), 100)
+    checker.delivered(50, 5, make_publication(2, node=1, t=20), 100)
+    checker.delivered(51, 5, make_publication(3, node=2, t=10), 100)
+    checker.delivered(52, 5, make_publication(1, node=1, t=10), 101)
+    checker.delivered(53, 5, make_publication(4, node=1, t=20), 100)
 
 
 def test_not_before_finds_what_is_delivered_before_it_was_published() -> None:
     checker = NotBeforePublished()
-    checker.delivered(50, 5, said(1, t=50), 100)
-    checker.delivered(51, 5, said(1, t=50), 101)
+    checker.delivered(50, 5, make_publication(1, t=50), 100)
+    checker.delivered(51, 5, make_publication(1, t=50), 101)
     with pytest.raises(InvariantError, match=r"at 49 node 5 .* made at 50"):
-        checker.delivered(49, 5, said(1, t=50), 100)
+        checker.delivered(49, 5, make_publication(1, t=50), 100)
 
 
 # In a simulation.
 
 
-class Tell(Timer, frozen=True):
+class DeliverTimer(Timer, frozen=True):
     number: int
 
 
-Told = tuple[int, Publication, tuple[int, ...]]  # when, what, and for which subscriptions
+TimedDelivery = tuple[int, Publication, tuple[int, ...]]  # when, what, and for which subscriptions
 
 
-class Teller(Node):
-    """Hands its application what it is given, when it is told to."""
+class DeliveringNode(Node):
+    """Delivers the given publications at the given times."""
 
-    def __init__(self, told: list[Told]) -> None:
+    def __init__(self, deliveries: list[TimedDelivery]) -> None:
         super().__init__(5, Random(5))
-        self.told = told
+        self.deliveries = deliveries
 
     def on_start(self) -> None:
-        for number, (delay, _, _) in enumerate(self.told):
-            self.out.set_timer(Tell(number), delay)
+        for number, (delay, _, _) in enumerate(self.deliveries):
+            self.out.set_timer(DeliverTimer(number), delay)
 
     def on_timer(self, timer: Timer) -> None:
-        assert isinstance(timer, Tell)
-        _, publication, subscriptions = self.told[timer.number]
+        assert isinstance(timer, DeliverTimer)
+        _, publication, subscriptions = self.deliveries[timer.number]
         self.out.deliver(publication, subscriptions, 1)
 
     def on_message(self, sender: int, message: Message) -> None:
@@ -123,56 +123,68 @@ class Word(Message, frozen=True, tag=1):
     pass
 
 
-class Diary(Checker):
+class CallLog(Checker):
     def __init__(self) -> None:
-        self.pages: list[tuple[object, ...]] = []
+        self.entries: list[tuple[object, ...]] = []
 
     def delivered(self, now: int, node: int, publication: Publication, subscription: int) -> None:
-        self.pages.append((now, node, publication.id, subscription))
+        self.entries.append((now, node, publication.id, subscription))
 
     def passed(self, now: int) -> None:
-        self.pages.append((now, "passed"))
+        self.entries.append((now, "passed"))
 
 
-def run(told: list[Told], *checkers: Checker) -> None:
+def run(deliveries: list[TimedDelivery], *checkers: Checker) -> None:
     simulation = Simulation(ConstantDelay(50), Codec(Word), Recorder(MemoryTrace()), checkers)
-    simulation.start(Teller(told))
+    simulation.start(DeliveringNode(deliveries))
     simulation.run(100)
 
 
 def test_a_host_shows_its_checkers_every_delivery_and_the_end_of_every_moment() -> None:
-    diary, second = Diary(), Diary()
-    run([(30, said(2), (9,)), (20, said(1), (7, 8)), (30, said(3), ())], diary)
-    assert diary.pages == [
+    calls, second = CallLog(), CallLog()
+    run(
+        [
+            (30, make_publication(2), (9,)),
+            (20, make_publication(1), (7, 8)),
+            (30, make_publication(3), ()),
+        ],
+        calls,
+    )
+    assert calls.entries == [
         (20, 5, 1, 7),
         (20, 5, 1, 8),
         (20, "passed"),
         (30, 5, 2, 9),
         (30, "passed"),
     ]
-    run([(20, said(1), (7,))], Checker(), second)
-    assert second.pages == [(20, 5, 1, 7), (20, "passed")]
+    run([(20, make_publication(1), (7,))], Checker(), second)
+    assert second.entries == [(20, 5, 1, 7), (20, "passed")]
 
 
 @pytest.mark.parametrize(
-    ("checker", "told"),
+    ("checker", "deliveries"),
     [
-        (DeliveredOnce, [(20, said(1), (7,)), (30, said(1), (8, 7))]),
-        (DeliveredOnce, [(20, said(1), (7, 7))]),
-        (PublisherOrder, [(20, said(1, t=9), (7,)), (30, said(2, t=8), (7,))]),
-        (NotBeforePublished, [(20, said(1, t=21), (7,))]),
+        (DeliveredOnce, [(20, make_publication(1), (7,)), (30, make_publication(1), (8, 7))]),
+        (DeliveredOnce, [(20, make_publication(1), (7, 7))]),
+        (
+            PublisherOrder,
+            [(20, make_publication(1, t=9), (7,)), (30, make_publication(2, t=8), (7,))],
+        ),
+        (NotBeforePublished, [(20, make_publication(1, t=21), (7,))]),
     ],
 )
 def test_a_run_that_breaks_an_invariant_ends_there(
-    checker: type[Checker], told: list[Told]
+    checker: type[Checker], deliveries: list[TimedDelivery]
 ) -> None:
     with pytest.raises(InvariantError):
-        run(told, checker())
+        run(deliveries, checker())
 
 
 def test_a_sound_run_pleases_all_checkers() -> None:
-    told: list[Told] = [(10 * k, said(k, t=10 * k), (7, 8)) for k in range(1, 10)]
-    run(told, DeliveredOnce(), PublisherOrder(), NotBeforePublished())
+    deliveries: list[TimedDelivery] = [
+        (10 * k, make_publication(k, t=10 * k), (7, 8)) for k in range(1, 10)
+    ]
+    run(deliveries, DeliveredOnce(), PublisherOrder(), NotBeforePublished())
 
 
 @pytest.mark.parametrize("protocol", ["drtree", "bubblestorm", "vso"])

@@ -182,10 +182,10 @@ def ran(
     seconds: float = 8.0, seed: int = 1, **settings: Setting
 ) -> tuple[SimulatedWorld, MemoryTrace]:
     sink = MemoryTrace()
-    calm: dict[str, Setting] = {"matcher": "scan", "hotspots": "burning", "rate": 4.0}
+    undisturbed: dict[str, Setting] = {"matcher": "scan", "hotspots": "burning", "rate": 4.0}
     scenario = Scenario(
         protocol="client-server", workload="hotspots", nodes=40, seconds=seconds, seed=seed,
-        settings={**calm, **settings},
+        settings={**undisturbed, **settings},
     )  # fmt: skip
     world = SimulatedWorld(scenario, lambda _: Recorder(sink))
     world.run()
@@ -330,7 +330,7 @@ def test_equal_seeds_leave_equal_traces_of_ill_worlds() -> None:
 
 
 def test_faults_change_nothing_in_what_the_entities_do_while_they_live() -> None:
-    calm, slow = ran(3.0)[1], ran(3.0, slow=0.5, partition=0.3)[1]
-    assert rows(calm, "publications") == rows(slow, "publications")
-    assert rows(calm, "interests") == rows(slow, "interests")
-    assert rows(calm, "deliveries") != rows(slow, "deliveries")
+    undisturbed, slow = ran(3.0)[1], ran(3.0, slow=0.5, partition=0.3)[1]
+    assert rows(undisturbed, "publications") == rows(slow, "publications")
+    assert rows(undisturbed, "interests") == rows(slow, "interests")
+    assert rows(undisturbed, "deliveries") != rows(slow, "deliveries")

@@ -32,7 +32,7 @@ MANY = 20_000
 DELAY = 50_000
 
 
-class Told:
+class ScriptedNetwork:
     """Answers with prepared delays, whoever asks, and remembers when it was asked."""
 
     def __init__(self, answers: list[list[int]]) -> None:
@@ -95,7 +95,7 @@ def test_the_second_copy_is_up_to_as_late_again_as_the_first() -> None:
 
 
 def test_what_is_lost_is_not_doubled() -> None:
-    assert answers(Duplication(1.0, Random(6), Told([[]])), 1) == [[]]
+    assert answers(Duplication(1.0, Random(6), ScriptedNetwork([[]])), 1) == [[]]
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 1.0])
@@ -127,7 +127,7 @@ def test_a_message_that_is_held_back_is_overtaken() -> None:
 def test_jitter_stays_within_its_bounds_and_never_before_now(
     delay: int, most: int, seed: int, copies: int
 ) -> None:
-    got = Jitter(most, Random(seed), Told([[delay] * copies])).route(5, 1, 2, 3)
+    got = Jitter(most, Random(seed), ScriptedNetwork([[delay] * copies])).route(5, 1, 2, 3)
     assert len(got) == copies
     assert all(max(0, delay - most) <= late <= delay + most for late in got)
 
@@ -137,7 +137,7 @@ def test_jitter_is_uniform_and_each_copy_has_its_own() -> None:
     got = np.array([delay for [delay] in answers(network)])
     quarters = np.quantile(got, [0.0, 0.25, 0.5, 0.75, 1.0])
     assert np.abs(quarters - [45_000, 47_500, 50_000, 52_500, 55_000]).max() < 200
-    apart = Jitter(5_000, Random(9), Told([[DELAY, DELAY]] * 100))
+    apart = Jitter(5_000, Random(9), ScriptedNetwork([[DELAY, DELAY]] * 100))
     assert sum(first != second for first, second in answers(apart, 100)) > 90
 
 
@@ -154,7 +154,7 @@ def test_jitter_is_uniform_and_each_copy_has_its_own() -> None:
 def test_in_order_nothing_of_a_pair_overtakes_and_nothing_waits_without_need(
     sends: list[tuple[int, tuple[int, int], list[int]]],
 ) -> None:
-    network = InOrder(Told([delays for _, _, delays in sends]))
+    network = InOrder(ScriptedNetwork([delays for _, _, delays in sends]))
     latest: Counter[tuple[int, int]] = Counter()
     now = 0
     for gap, (source, target), delays in sends:
@@ -228,7 +228,7 @@ def test_an_uplink_that_has_fallen_idle_makes_nobody_wait() -> None:
 
 
 def test_the_inner_network_is_asked_when_the_message_has_left_the_uplink() -> None:
-    inner = Told([[0]] * 3)
+    inner = ScriptedNetwork([[0]] * 3)
     network = AccessLinks(homes, ENDLESS, inner)
     for _ in range(3):
         network.route(1_000, 1, 2, 1_250)
@@ -263,7 +263,7 @@ def test_what_finds_the_downlink_too_busy_is_lost() -> None:
 def test_a_message_takes_the_first_gap_on_the_downlink_in_which_it_fits() -> None:
     """At 8 Mbit/s a byte takes a microsecond; uplinks take no time."""
     ways = [[0], [300], [100], [100], [0], [400]]
-    network = AccessLinks(lambda _: AccessLinkRates(1e15, 8e6, 0), ENDLESS, Told(ways))
+    network = AccessLinks(lambda _: AccessLinkRates(1e15, 8e6, 0), ENDLESS, ScriptedNetwork(ways))
     assert network.route(0, 1, 9, 100) == [100]
     assert network.route(0, 2, 9, 100) == [400]
     assert network.route(0, 3, 9, 150) == [250], "before what was sent earlier and arrives later"
@@ -273,7 +273,7 @@ def test_a_message_takes_the_first_gap_on_the_downlink_in_which_it_fits() -> Non
 
 
 def test_every_copy_crosses_the_downlink() -> None:
-    network = AccessLinks(homes, ENDLESS, Told([[1_000, 1_000], []]))
+    network = AccessLinks(homes, ENDLESS, ScriptedNetwork([[1_000, 1_000], []]))
     first = 10_000 + 5_000 + 1_000 + 5_000 + 625
     assert network.route(0, 1, 2, 1_250) == [first, first + 625]
     assert network.route(0, 1, 2, 1_250) == []
@@ -310,7 +310,7 @@ def test_groups_that_are_cut_off_are_silent_both_ways_until_healed() -> None:
 
 
 def test_what_is_cut_off_never_reaches_the_inner_network() -> None:
-    inner = Told([])
+    inner = ScriptedNetwork([])
     network = FaultyNetwork(inner)
     network.group[1] = 1
     network.route(0, 1, 2, 100)
@@ -318,7 +318,7 @@ def test_what_is_cut_off_never_reaches_the_inner_network() -> None:
 
 
 def test_a_slow_node_is_late_with_what_it_sends_and_with_what_it_receives() -> None:
-    network = FaultyNetwork(Told([[10, 20]] * 4))
+    network = FaultyNetwork(ScriptedNetwork([[10, 20]] * 4))
     network.slow.update({1: 500, 2: 70})
     assert network.route(0, 3, 4, 1) == [10, 20]
     assert network.route(0, 1, 4, 1) == [510, 520]
@@ -339,12 +339,12 @@ def test_without_settings_the_network_is_a_promise_of_50_ms() -> None:
 def test_equal_seeds_make_equal_networks(network: str) -> None:
     chosen = NetworkParameters(network=network, jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1)
 
-    def told(seed: int) -> list[list[int]]:
+    def duplicated(seed: int) -> list[list[int]]:
         made = make_network(chosen, seed)
         return [made.route(t * 100, t % 7, t % 11, 200) for t in range(500)]
 
-    assert told(1) == told(1)
-    assert told(1) != told(2)
+    assert duplicated(1) == duplicated(1)
+    assert duplicated(1) != duplicated(2)
 
 
 def test_each_chance_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

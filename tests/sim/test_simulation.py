@@ -85,7 +85,7 @@ class Actor(Node):
         for act in self.table.get(number, ()):
             match act:
                 case "say", to, word:
-                    self.say(to, Word(word, left))
+                    self.send_word(to, Word(word, left))
                 case "set", timer, delay:
                     self.out.set_timer(timer, delay)
                 case "clear", timer:
@@ -98,15 +98,15 @@ class Actor(Node):
                 case ("stop",):
                     self.out.stop()
 
-    def say(self, to: Sequence[int], word: Word) -> None:
+    def send_word(self, to: Sequence[int], word: Word) -> None:
         for one in to:
             self.out.send(one, word)
 
 
-class Crier(Actor):
-    """Says in one breath what an Actor says to each in turn."""
+class BatchActor(Actor):
+    """Sends in one batch what an Actor sends to each in turn."""
 
-    def say(self, to: Sequence[int], word: Word) -> None:
+    def send_word(self, to: Sequence[int], word: Word) -> None:
         self.out.send_many(to, word)
 
 
@@ -362,8 +362,8 @@ def test_any_little_protocol_runs_the_same_through_plain_and_batched_doors(
 ) -> None:
     plain = played(tables, delay, Actor, Unbatched)
     assert played(tables, delay, Actor, Simulation) == plain, "receive_many"
-    assert played(tables, delay, Crier, Simulation) == plain, "send_many and receive_many"
-    assert played(tables, delay, Crier, Unbatched, slices=7) == plain, "send_many, in slices"
+    assert played(tables, delay, BatchActor, Simulation) == plain, "send_many and receive_many"
+    assert played(tables, delay, BatchActor, Unbatched, slices=7) == plain, "send_many, in slices"
 
 
 class Listener(Actor):
@@ -392,7 +392,7 @@ def test_send_many_reaches_those_whom_it_named_though_the_list_changes_later(
 ) -> None:
     simulation, _, log = simulated(delay)
     friends = [2, 3]
-    simulation.start(Crier(1, log, {BEGIN: [("say", friends, 7)]}))
+    simulation.start(BatchActor(1, log, {BEGIN: [("say", friends, 7)]}))
     for node in (2, 3, 4):
         simulation.start(Actor(node, log))
     friends[:] = [4]
@@ -409,7 +409,7 @@ def hostile(seed: int) -> Network:
 
 
 @settings(max_examples=20)
-@given(seed=st.integers(0, 1000), actor=st.sampled_from([Actor, Crier]))
+@given(seed=st.integers(0, 1000), actor=st.sampled_from([Actor, BatchActor]))
 def test_the_trace_says_when_each_message_was_received_or_that_it_was_lost(
     seed: int, actor: type[Actor]
 ) -> None:
@@ -437,12 +437,12 @@ def test_the_trace_says_when_each_message_was_received_or_that_it_was_lost(
 def test_recorded_sizes_are_the_lengths_of_the_encodings(text: str, number: int) -> None:
     simulation, sink, _ = simulated()
 
-    class Speaker(Actor):
+    class Sender(Actor):
         def on_start(self) -> None:
             self.out.send(2, Long(text))
             self.out.send_many(range(10), Word(number, 3))
 
-    simulation.start(Speaker(1, []))
+    simulation.start(Sender(1, []))
     sizes = {(r["kind"], r["bytes"]) for r in rows(simulation, sink, "messages")}
     assert sizes == {
         ("Long", len(CODEC.encode(Long(text)))),

@@ -1,4 +1,4 @@
-"""What should be heard is heard: every workload, against brute force from the trace's own rows."""
+"""What is wanted is delivered: every workload, against brute force from the trace's own rows."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ WORLDS: list[tuple[str, dict[str, object]]] = [
     ("clustering", {"motion": "line"}),
     ("clustering", {"motion": "steps", "speed": 100.0}),
 ]
-CALM = (DeliveredOnce(), PublisherOrder(), NotBeforePublished())
+CHECKERS = (DeliveredOnce(), PublisherOrder(), NotBeforePublished())
 
 
 def run(workload: str, settings: dict[str, object], **more: object) -> MemoryTrace:
@@ -45,7 +45,7 @@ def run(workload: str, settings: dict[str, object], **more: object) -> MemoryTra
     return memory
 
 
-def assert_heard_exactly(trace: MemoryTrace) -> None:
+def assert_delivered_exactly(trace: MemoryTrace) -> None:
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert len(should) > 20, "a world in which nobody hears anything proves nothing"
@@ -56,7 +56,7 @@ def assert_heard_exactly(trace: MemoryTrace) -> None:
 def test_without_faults_everyone_receives_exactly_what_touches_their_area_once(
     workload: str, settings: dict[str, object]
 ) -> None:
-    assert_heard_exactly(run(workload, settings))
+    assert_delivered_exactly(run(workload, settings))
 
 
 @pytest.mark.parametrize("matcher", EXACT)
@@ -128,7 +128,7 @@ def test_a_recorded_world_is_delivered_exactly(tmp_path: Path) -> None:
         world = SimulatedWorld(scenario, lambda _, m=memory: Recorder(m))
         world.run()
         world.recorder.close()
-        assert_heard_exactly(memory)
+        assert_delivered_exactly(memory)
 
 
 @pytest.mark.parametrize("record", ["all", "sampled", "sums"])
@@ -159,4 +159,4 @@ def test_a_returned_entity_receives_nothing_of_its_earlier_session() -> None:
 
 def test_a_run_with_a_long_way_lets_everything_arrive() -> None:
     trace = run("waypoint", {"latency_ms": 10_000.0, "size": 300.0})
-    assert_heard_exactly(trace)
+    assert_delivered_exactly(trace)

@@ -1,4 +1,4 @@
-"""The script plays every life at its times, interests before publications, and not past the end."""
+"""Commands come at their times, interests before publications, and none after the end."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -42,7 +42,7 @@ class Obedient(Node):
         raise AssertionError(f"nobody sends anything, yet {sender} sent {message}")
 
 
-class Told:
+class ScriptedLife:
     """A life by its commands; its place tells the time."""
 
     def __init__(self, commands: list[Scheduled]) -> None:
@@ -68,7 +68,7 @@ class Stage:
         self.script = WorkloadPlayer(self.simulation, BEGINS, ENDS)
 
     def enter(self, entity: int, *commands: Scheduled) -> None:
-        self.script.enter(entity, Told(list(commands)))
+        self.script.enter(entity, ScriptedLife(list(commands)))
 
 
 def publish(number: int) -> Publish:
@@ -148,7 +148,7 @@ def test_a_life_may_be_empty_or_end_while_others_go_on() -> None:
 def test_a_life_without_end_is_read_only_as_far_as_it_is_played() -> None:
     stage = Stage(1)
 
-    class Endless(Told):
+    class Endless(ScriptedLife):
         read = 0
 
         def commands(self) -> Iterator[Scheduled]:

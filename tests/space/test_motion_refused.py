@@ -23,7 +23,7 @@ SPOT = point(0.0, 0.0)
 
 
 def received(region: list[Any]) -> Moving | Path:
-    """The region that a stranger's bytes make."""
+    """The region that untrusted bytes make."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(region), type=Moving | Path)
 
 

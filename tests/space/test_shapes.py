@@ -297,7 +297,7 @@ def numbers(shape: Shape) -> tuple[int, float, float, float, float, float, float
     return int(kind), x, y, z, rx, ry, rz
 
 
-def both_say(a: Shape, b: Shape) -> bool:
+def touch_both_ways(a: Shape, b: Shape) -> bool:
     answer = overlap(*numbers(a), *numbers(b))
     assert bool(compiled_overlap(*numbers(a), *numbers(b))) == answer == a.touches(b)
     return answer
@@ -310,7 +310,7 @@ def test_the_compiled_overlap_gives_the_same_answer(
 ) -> None:
     coordinates, extents = (WILD, WILD_EXTENTS) if wild else (COORDINATES, EXTENTS)
     a, b = (drawn.draw(of_kind(k, coordinates, extents, extents | st.just(inf))) for k in kinds)
-    both_say(a, b)
+    touch_both_ways(a, b)
 
 
 @settings(deadline=None, max_examples=60)
@@ -323,9 +323,9 @@ def test_the_compiled_overlap_agrees_at_the_last_bit_of_a_radius(
     dx, dy, dz = ax - bx, ay - by, az - bz
     r = sqrt(dx * dx + dy * dy + dz * dz)
     for other in (point(bx, by, bz), cuboid(bx, by, bz, 0.0, 0.0, 0.0)):
-        assert both_say(ball(ax, ay, az, r), other)
+        assert touch_both_ways(ball(ax, ay, az, r), other)
         if r > 0:
-            assert not both_say(ball(ax, ay, az, nextafter(r, 0)), other)
+            assert not touch_both_ways(ball(ax, ay, az, nextafter(r, 0)), other)
 
 
 # What is no shape.
@@ -370,7 +370,7 @@ REFUSED = [
 
 
 def received(fields: tuple[Any, ...]) -> Shape:
-    """The shape that a stranger's bytes make."""
+    """The shape that untrusted bytes make."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(fields), type=Shape)
 
 

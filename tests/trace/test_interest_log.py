@@ -1,4 +1,4 @@
-"""The rows that a ledger writes say at every moment what everybody wants."""
+"""The rows of the interest log describe at every moment what everybody wants."""
 
 from collections.abc import Callable
 from functools import partial
@@ -56,7 +56,7 @@ class Clock:
         return found
 
 
-def told(rows: list[Row]) -> list[tuple[int, int, int, bool]]:
+def keys_of(rows: list[Row]) -> list[tuple[int, int, int, bool]]:
     return [(r["t"], r["node"], r["subscription"], r["ended"]) for r in rows]
 
 
@@ -70,7 +70,7 @@ def test_subscribing_moving_and_unsubscribing_leave_a_row_each() -> None:
     clock.obey(20, 1, Move(70, Moving(box(7, 8, 1, 2), (1.0, 0.0, 0.0), duration=50)))
     clock.obey(30, 1, Unsubscribe(70))
     first, second, last = clock.rows()
-    assert told([first, second, last]) == [
+    assert keys_of([first, second, last]) == [
         (10, 1, 70, False),
         (20, 1, 70, False),
         (30, 1, 70, True),
@@ -98,7 +98,7 @@ def test_leaving_and_crashing_end_all_that_a_node_wanted_and_nothing_else(goes: 
         clock.obey(20, 1, Leave())
     clock.ledger.gone(20, 1)  # after a farewell, the host forgets the node as well
     clock.ledger.gone(20, 9)  # who wanted nothing ends nothing
-    ended = [row for row in told(clock.rows()) if row[3]]
+    ended = [row for row in keys_of(clock.rows()) if row[3]]
     assert ended == [(15, 1, 72, True), (20, 1, 70, True), (20, 1, 71, True)]
 
 
@@ -108,7 +108,7 @@ def test_who_returns_may_want_again() -> None:
     clock.ledger.gone(20, 1)
     clock.obey(30, 1, Subscribe(71, STANDING))
     clock.obey(40, 1, Leave())
-    assert told(clock.rows()) == [
+    assert keys_of(clock.rows()) == [
         (10, 1, 70, False),
         (20, 1, 70, True),
         (30, 1, 71, False),
@@ -179,7 +179,7 @@ def test_a_path_that_was_replaced_or_ended_writes_no_further_leg(
         CHANGES[change](clock, when)
     still = change in ("moved", "subscribed anew")
     before = [(t, 1, 70, False) for t in LEGS if t < when]
-    assert told(clock.rows()) == [*before, (when, 1, 70, not still)]
+    assert keys_of(clock.rows()) == [*before, (when, 1, 70, not still)]
 
 
 def test_an_equal_path_submitted_again_has_legs_of_its_own_and_no_others() -> None:
@@ -222,8 +222,8 @@ def shape_at(row: Row, p: int) -> Shape:
     return Shape(ShapeKind(SHAPES.index(row["shape"])), *centre, *extents)
 
 
-def says(row: Row, wanted: Subscription, p: int) -> bool:
-    """Does the row say of the moment `p` what the subscription says?"""
+def describes(row: Row, wanted: Subscription, p: int) -> bool:
+    """Does the row describe the subscription as it is at the moment `p`?"""
     condition = wanted.filter
     since = None
     if condition is not None and parse(condition.text).evolves:
@@ -291,5 +291,5 @@ def test_the_rows_give_the_region_of_every_subscription_at_every_moment(
         heard = {s: row for s, row in in_force.items() if not row["ended"]}
         wanted = [state for t, state in truth if t <= p][-1]
         assert heard.keys() == wanted.keys()
-        assert all(says(row, wanted[s], p) for s, row in heard.items())
+        assert all(describes(row, wanted[s], p) for s, row in heard.items())
     assert len({(row["t"], row["subscription"]) for row in rows}) == len(rows)

@@ -26,17 +26,17 @@ class Node:
         self.path, self.folder = path, TraceFolder(path, SCENARIO)
         self.record = Recorder(self.folder)
 
-    def seat(self, t: int, entity: int, fact: str = "joined") -> None:
+    def note(self, t: int, entity: int, fact: str = "joined") -> None:
         self.record.note(t, entity, fact)
 
     def wants(self, t: int, entity: int, subscription: int, x: float = 0.0) -> None:
         region = Moving(disc(x, 0, 10), since=t)
         self.record.interest(t, Subscription(subscription, entity, region))
 
-    def says(self, t: int, entity: int, number: int) -> None:
+    def publish(self, t: int, entity: int, number: int) -> None:
         self.record.published(Publication(number, entity, t, point(1, 1)))
 
-    def hears(self, t: int, entity: int, number: int, subscription: int) -> None:
+    def deliver(self, t: int, entity: int, number: int, subscription: int) -> None:
         self.record.delivered(t, entity, number, (subscription,), 2)
 
     def end(self, *, killed: bool = False) -> Path:
@@ -53,13 +53,13 @@ def pairs(trace: Path, table: str, *names: str) -> list[tuple[object, ...]]:
 
 def test_what_each_node_recorded_is_there_once(tmp_path: Path) -> None:
     one, two = Node(tmp_path / "one"), Node(tmp_path / "two")
-    one.seat(1, 11)
+    one.note(1, 11)
     one.wants(2, 11, 101)
-    two.seat(3, 22)
+    two.note(3, 22)
     two.wants(4, 22, 202)
-    two.says(5, 22, 900)
-    one.hears(6, 11, 900, 101)
-    two.says(7, 22, 901)
+    two.publish(5, 22, 900)
+    one.deliver(6, 11, 900, 101)
+    two.publish(7, 22, 901)
     summary = merge(one.end(), [two.end()], tmp_path / "all")
     assert (summary["nodes"], summary["killed"], summary["unrecorded"]) == (2, 0, 0)
     whole = tmp_path / "all"
@@ -76,17 +76,17 @@ def test_who_dies_with_a_node_wants_nothing_any_more_and_who_has_gone_on_does(
 ) -> None:
     lives, dies = Node(tmp_path / "lives"), Node(tmp_path / "dies")
     for entity, subscription in ((11, 101), (12, 102)):
-        dies.seat(1, entity)
+        dies.note(1, entity)
         dies.wants(2, entity, subscription)
-    dies.seat(10, 12, "departed")
-    lives.seat(11, 12, "arrived")
+    dies.note(10, 12, "departed")
+    lives.note(11, 12, "arrived")
     lives.wants(20, 12, 102, x=5.0)
-    lives.seat(1, 13)
+    lives.note(1, 13)
     lives.wants(3, 13, 103)
-    lives.seat(5, 13, "departed")  # to the node that died before it could say so
-    dies.says(30, 11, 900)
-    lives.hears(31, 12, 900, 102)
-    lives.hears(32, 12, 999, 102)  # of which the dead node has recorded nothing
+    lives.note(5, 13, "departed")  # to the node that died before it could say so
+    dies.publish(30, 11, 900)
+    lives.deliver(31, 12, 900, 102)
+    lives.deliver(32, 12, 999, 102)  # of which the dead node has recorded nothing
     summary = merge(lives.end(), [dies.end(killed=True)], tmp_path / "all")
     assert (summary["killed"], summary["unrecorded"]) == (1, 1)
     ends = pairs(tmp_path / "all", "interests", "subscription", "t", "ended")
@@ -96,7 +96,7 @@ def test_who_dies_with_a_node_wants_nothing_any_more_and_who_has_gone_on_does(
 
 def test_what_is_no_trace_of_a_node_is_refused(tmp_path: Path) -> None:
     whole = Node(tmp_path / "one")
-    whole.seat(1, 11)
+    whole.note(1, 11)
     whole.wants(2, 11, 101)
     (tmp_path / "empty").mkdir()
     with pytest.raises(TraceError):

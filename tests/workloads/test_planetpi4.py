@@ -1,4 +1,4 @@
-"""Planet π4 as a workload: lives keep their promises, and what is said is what happened."""
+"""Planet π4 as a workload: entities keep the contract, and what is published is what happened."""
 
 import subprocess
 import sys

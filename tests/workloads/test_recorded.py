@@ -63,7 +63,7 @@ def test_steps_move_the_disc_to_each_fix_and_publish_there(tmp_path: Path) -> No
     workload = opened(parquet(tmp_path, WALK), radius=7.0, payload=3)
     assert workload.entities == 2
 
-    def said(number: int, x: float, y: float) -> Command:
+    def publish_at(number: int, x: float, y: float) -> Command:
         return Publish(number, point(x, y), payload=bytes(3))
 
     def stands(x: float, y: float) -> Moving:
@@ -71,20 +71,20 @@ def test_steps_move_the_disc_to_each_fix_and_publish_there(tmp_path: Path) -> No
 
     assert lived(workload, 0) == [
         (0, Subscribe(0, stands(0, 0))),
-        (0, said(1, 0, 0)),
+        (0, publish_at(1, 0, 0)),
         (1 * S, Move(0, stands(10, 0))),
-        (1 * S, said(2, 10, 0)),
+        (1 * S, publish_at(2, 10, 0)),
         (2 * S, Move(0, stands(10, 0))),
-        (2 * S, said(3, 10, 0)),
+        (2 * S, publish_at(3, 10, 0)),
         (4 * S, Move(0, stands(30, 40))),
-        (4 * S, said(4, 30, 40)),
+        (4 * S, publish_at(4, 30, 40)),
     ]
     first = first_id(1, 2)
     assert lived(workload, 1, stay=2) == [
         (2 * S, Subscribe(first, stands(50, 50))),
-        (2 * S, said(first + 1, 50, 50)),
+        (2 * S, publish_at(first + 1, 50, 50)),
         (6 * S, Move(first, stands(100, 50))),
-        (6 * S, said(first + 2, 100, 50)),
+        (6 * S, publish_at(first + 2, 100, 50)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Unless its size is set, a world grows with its crowd, so that it is as full as the usual one."""
+"""Unless its size is set, a world grows with its population, so that its density stays."""
 
 from math import dist
 

@@ -222,11 +222,11 @@ def test_after_a_while_walkers_crowd_around_the_attractors() -> None:
 
 
 def test_a_blast_is_a_disc_around_where_a_point_would_have_been() -> None:
-    def said(blast: float) -> list[Publish]:
+    def publishes(blast: float) -> list[Publish]:
         found = (command for _, command in walker("clustering", blast=blast).commands())
         return list(islice((one for one in found if isinstance(one, Publish)), 20))
 
-    for point, area in zip(said(0.0), said(40.0), strict=True):
+    for point, area in zip(publishes(0.0), publishes(40.0), strict=True):
         assert area.shape == disc(point.shape.x, point.shape.y, 40.0)
         assert point.shape.rx == 0
     with pytest.raises(ValueError, match="blast"):

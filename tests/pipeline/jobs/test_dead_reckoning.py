@@ -1,4 +1,4 @@
-"""Where others are believed to be: the job against plain Python, and rings told by hand."""
+"""Where others are believed to be: the job against plain Python, and rings counted by hand."""
 
 from random import Random
 from statistics import mean

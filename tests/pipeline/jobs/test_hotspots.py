@@ -198,13 +198,13 @@ def area(rows: World) -> float | None:
 
 def hearing(rows: World) -> tuple[list[int], float | None]:
     """How many others hear each publication, and the transitivity of who hears whom."""
-    speaker = {row["publication"]: row["node"] for row in rows["publications"]}
-    hearer = {row["subscription"]: row["node"] for row in rows["interests"]}
-    heard = {number: set() for number in speaker}
+    publisher = {row["publication"]: row["node"] for row in rows["publications"]}
+    subscriber = {row["subscription"]: row["node"] for row in rows["interests"]}
+    received = {number: set() for number in publisher}
     for pair in rows["expected"]:
-        heard[pair["publication"]].add(hearer[pair["subscription"]])
-    others = {number: nodes - {speaker[number]} for number, nodes in heard.items()}
-    links = {frozenset((speaker[number], node)) for number in others for node in others[number]}
+        received[pair["publication"]].add(subscriber[pair["subscription"]])
+    others = {number: nodes - {publisher[number]} for number, nodes in received.items()}
+    links = {frozenset((publisher[number], node)) for number in others for node in others[number]}
     degree = Counter(node for link in links for node in link)
     triples = sum(many * (many - 1) // 2 for many in degree.values())
     triangles = sum(
@@ -238,7 +238,7 @@ def test_a_world_is_described_as_its_entities_lived(spark: SparkSession) -> None
         if not present:
             continue
         speeds, dwells = steps(rows)
-        hearers, clustering = hearing(rows)
+        receivers, clustering = hearing(rows)
 
         def at(share: float, values: list[float]) -> float | None:
             return float(np.quantile(values, share)) if values else None
@@ -246,7 +246,7 @@ def test_a_world_is_described_as_its_entities_lived(spark: SparkSession) -> None
         values = (
             mean(speeds), at(0.5, speeds), at(0.9, speeds), max(speeds, default=None),
             mean([speed == 0 for speed in speeds]), mean(dwells), at(0.9, dwells), area(rows),
-            mean(hearers), max(hearers, default=None), clustering, crowding(rows),
+            mean(receivers), max(receivers, default=None), clustering, crowding(rows),
         )  # fmt: skip
         wanted[run,] = (
             len(set(present)),

@@ -1,4 +1,4 @@
-"""Overlays told second by second, against plain Python that replays the notes one by one."""
+"""Overlays described second by second, against plain Python that replays the notes one by one."""
 
 from collections import Counter, defaultdict
 from itertools import combinations
@@ -164,7 +164,7 @@ def second(rows: dict[str, list[Row]], row: Row) -> int:
     return (row["t"] - origin(rows)) // SECOND
 
 
-def seconds_told(rows: dict[str, list[Row]], *tables: str) -> list[int]:
+def seconds_with_notes(rows: dict[str, list[Row]], *tables: str) -> list[int]:
     named = [row for table in tables for row in rows[table]]
     return sorted({second(rows, row) for row in named})
 
@@ -211,7 +211,7 @@ def test_every_second_has_the_graph_that_a_replay_gives(spark: SparkSession) -> 
     wanted = {}
     for run, rows in HISTORIES.items():
         telling = any(note["fact"] == "linked" for note in rows["notes"])
-        for when in seconds_told(rows, "notes", "messages", "publications"):
+        for when in seconds_with_notes(rows, "notes", "messages", "publications"):
             links = noted_links(rows, when) if telling else exchanged(rows, when)
             degree = Counter(node for link in links for node in link)
             wanted[run, when] = (

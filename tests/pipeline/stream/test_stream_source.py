@@ -1,4 +1,4 @@
-"""How far a growing trace is judged, asked of the objects that Spark asks."""
+"""How far a growing trace is evaluated, asked of the objects that Spark asks."""
 
 from pathlib import Path
 from typing import Any

@@ -23,7 +23,7 @@ from support.small_traces import Rows, begin_trace
 LATE_S = 5.0  # as `nearcast analyse --follow` has it
 FOLLOW = [sys.executable, "-m", "nearcast.cli", "analyse", "--json", "--follow"]
 
-Said = list[dict[str, Any]]
+Printed = list[dict[str, Any]]
 
 
 class Story(NamedTuple):
@@ -32,29 +32,29 @@ class Story(NamedTuple):
     rows: Rows
     trace: Path
     out: Path
-    killed: Said
-    kept_when_killed: Said
-    stopped: Said
-    ended: Said
+    killed: Printed
+    kept_when_killed: Printed
+    stopped: Printed
+    ended: Printed
 
 
 @pytest.fixture(scope="module")
 def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
     root = tmp_path_factory.mktemp("followed")
     rows, trace, out = made_up(1, seconds=24), root / "walk", root / "out"
-    killed = said_until_killed(trace, out, rows)
-    kept = [window_as_said(window) for window in read_windows(out, "walk")]
-    later: list[Said] = []
+    killed = printed_until_killed(trace, out, rows)
+    kept = [window_as_printed(window) for window in read_windows(out, "walk")]
+    later: list[Printed] = []
     for flushes in (range(16, 20, 2), range(20, 40, 2)):
         for second in flushes:
             grow(trace, rows, second, second + 2)
         if flushes.stop == 40:
             (trace / "summary.json").write_text("{}")
-        later.append(said_by(spark, trace, out, stop_after=flushes.stop < 40))
+        later.append(windows_of_one_follow(spark, trace, out, stop_after=flushes.stop < 40))
     return Story(rows, trace, out, killed, kept, *later)
 
 
-def said_until_killed(trace: Path, out: Path, rows: Rows) -> Said:
+def printed_until_killed(trace: Path, out: Path, rows: Rows) -> Printed:
     """Another process waits for a trace, follows it, and is killed in the middle of a batch."""
     lines = out.with_name("lines")
     with lines.open("wb") as stdout:
@@ -86,29 +86,29 @@ def batches(out: Path, log: str) -> int:
     return len(list((out / "following" / "checkpoint" / log).glob("[0-9]*")))
 
 
-def said_by(spark: SparkSession, trace: Path, out: Path, stop_after: bool) -> Said:
-    """One that is stopped when it has said something, or that ends by itself."""
-    said: Said = []
+def windows_of_one_follow(spark: SparkSession, trace: Path, out: Path, stop_after: bool) -> Printed:
+    """One that is stopped when it has returned something, or that ends by itself."""
+    printed: Printed = []
     ended = follow(
         spark, trace, out,
-        on_windows=lambda found: said.extend(map(window_as_said, found)),
-        stopped=lambda: stop_after and bool(said),
+        on_windows=lambda found: printed.extend(map(window_as_printed, found)),
+        stopped=lambda: stop_after and bool(printed),
     )  # fmt: skip
     assert ended != stop_after
     assert not spark.streams.active
-    return said
+    return printed
 
 
-def window_as_said(window: Any) -> dict[str, Any]:
+def window_as_printed(window: Any) -> dict[str, Any]:
     return {name: getattr(window, name) for name in window.__struct_fields__}
 
 
-def check(said: Said, rows: Rows) -> None:
+def check(printed: Printed, rows: Rows) -> None:
     """Each window once, as plain Python counts it."""
     truth = windows_of(rows, 1.0, LATE_S)
-    seconds = [one["second"] for one in said]
-    assert seconds == sorted(set(seconds)), "a window was told twice"
-    for one in said:
+    seconds = [one["second"] for one in printed]
+    assert seconds == sorted(set(seconds)), "a window was printed twice"
+    for one in printed:
         true, late = as_printed(truth[one["second"]]), one["latency_ms"]
         kinds = {kind["kind"]: kind["messages"] for kind in one["kinds"]}
         assert sum(kind["bytes"] for kind in one["kinds"]) == one["bytes"]
@@ -142,7 +142,7 @@ def test_after_a_kill_and_a_stop_every_window_was_printed_and_kept_once(story: S
     together = story.kept_when_killed + story.stopped + story.ended
     check(together, story.rows)
     assert [one["second"] for one in together] == sorted(windows_of(story.rows, 1.0, LATE_S))
-    kept = [window_as_said(window) for window in read_windows(story.out, "walk")]
+    kept = [window_as_printed(window) for window in read_windows(story.out, "walk")]
     assert kept == together
     assert len(read_result(story.out, "windows", "walk")) == len(kept)
     assert not list(story.out.glob("**/.*.unfinished"))
@@ -150,13 +150,13 @@ def test_after_a_kill_and_a_stop_every_window_was_printed_and_kept_once(story: S
 
 def test_a_monitor_finds_the_latest_windows_in_one_file(story: Story) -> None:
     live = json.loads((story.out / "live.json").read_text())
-    assert live == {"windows": [window_as_said(one) for one in read_windows(story.out, "walk")]}
+    assert live == {"windows": [window_as_printed(one) for one in read_windows(story.out, "walk")]}
 
 
 def test_a_trace_that_was_followed_to_its_end_has_no_more_windows(
     spark: SparkSession, story: Story
 ) -> None:
-    assert said_by(spark, story.trace, story.out, stop_after=False) == []
+    assert windows_of_one_follow(spark, story.trace, story.out, stop_after=False) == []
 
 
 def test_windows_of_two_kinds_do_not_mix(spark: SparkSession, story: Story) -> None:
@@ -173,8 +173,8 @@ def test_one_who_waits_for_a_trace_prints_so_and_stops_on_a_signal(tmp_path: Pat
             trace.mkdir()
         child = subprocess.Popen([*FOLLOW, str(trace)], stderr=subprocess.PIPE, text=True)
         assert child.stderr is not None
-        said = child.stderr.readline()
-        assert said == f"nearcast: waiting for a trace at {trace} (Ctrl-C stops)\n"
+        printed = child.stderr.readline()
+        assert printed == f"nearcast: waiting for a trace at {trace} (Ctrl-C stops)\n"
         child.send_signal(number)
         assert child.communicate(timeout=60)[1] == "" and child.returncode == 0
 
@@ -196,5 +196,5 @@ def test_what_cannot_be_followed_is_reported_in_one_line(
     for name in "ab":
         begin_trace(tmp_path / "several" / name)
     assert main(["analyse", "--follow", *(str(tmp_path / name) for name in names)]) == code
-    said = capsys.readouterr()
-    assert why in said.err and said.err.count("\n") == 1 and said.out == ""
+    printed = capsys.readouterr()
+    assert why in printed.err and printed.err.count("\n") == 1 and printed.out == ""

@@ -52,7 +52,7 @@ def pieces_of(root: Path, table: str, rows: list[dict], size: int) -> list[stora
     return storage.list_row_groups([trace], table)[0]
 
 
-def heard_in(part: TracePart) -> list[tuple[int, int]]:
+def pairs_in(part: TracePart) -> list[tuple[int, int]]:
     found = []
     for held, said in partitioning.read_chunks(part):
         ids = join.column_or_zeros(said, "publication")
@@ -84,7 +84,7 @@ def test_parts_of_time_and_space_find_together_what_brute_force_finds(
         patch.setattr(join, "MIN_CHANGED_ROWS", 2)
         for begin, end in ((-FOREVER, cut * STEP), (cut * STEP, FOREVER)):
             for low, high in ((-partitioning.MAX_X, float(x)), (float(x), partitioning.MAX_X)):
-                found += heard_in(TracePart("run", begin, end, publications, interests, low, high))
+                found += pairs_in(TracePart("run", begin, end, publications, interests, low, high))
     tables = (pa.Table.from_pylist(rows, TABLES[name]) for rows, name in (
         (wanted, "interests"), (said, "publications")))  # fmt: skip
     assert sorted(found) == sorted(expected(*tables))

@@ -29,14 +29,14 @@ from support.strategies import TIMES, publications, subscriptions
 INTERVAL = 500_000
 WALK = line(box(0, 0, 3, 2), (20.0, 10.0, 0.0), 2.0)
 WAIT = Moving(disc(1, 0, 1), since=5 * SECOND)
-CALM = {"interval_ms": 500.0, "threshold_ms": 500.0, "heartbeat_ms": 0.0}
+NO_HEARTBEATS = {"interval_ms": 500.0, "threshold_ms": 500.0, "heartbeat_ms": 0.0}
 
 
 def walked(
     seed: int, first: Command, **chosen: object
 ) -> tuple[BrokerNetwork, list[Publication], int]:
     """A walker at one end of a line of brokers, and somebody who speaks all around at the other."""
-    net = BrokerNetwork((0, 2), brokers=3, topology="line", **{**CALM, **chosen})
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **{**NO_HEARTBEATS, **chosen})
     began = net.simulation.now
     net.obey(0, first)
     rng, said = Random(seed), []
@@ -107,7 +107,7 @@ def test_exact_engines_are_exact_on_the_same_walk(evolving: str) -> None:
 
 
 def walk_for(seconds: int, **chosen: object) -> dict[str, int]:
-    net = BrokerNetwork((0, 2), brokers=3, topology="line", **{**CALM, **chosen})
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **{**NO_HEARTBEATS, **chosen})
     net.obey(0, Subscribe(7, Moving(box(0, 0, 3, 2))))
     before = net.simulation.now
     net.obey(0, Move(7, line(box(0, 0, 3, 2), (2.0 * seconds, 0.0, 0.0), 2.0)))
@@ -127,8 +127,8 @@ def test_an_evolving_interest_costs_the_share_of_the_interval_in_the_move() -> N
 def test_parametric_sends_new_numbers_alone_along_the_way_of_the_interest() -> None:
     assert walk_for(10, interest="parametric") == {"brokers.Adjust": 3 * 20}
     numbers, whole = (
-        BrokerNetwork((0, 2), brokers=3, **CALM, interest="parametric"),
-        BrokerNetwork((0,), **CALM),
+        BrokerNetwork((0, 2), brokers=3, **NO_HEARTBEATS, interest="parametric"),
+        BrokerNetwork((0,), **NO_HEARTBEATS),
     )
     for net in (numbers, whole):
         net.obey(0, Subscribe(7, WALK, Filter('kind == "apple"'), "a long channel's name"))
@@ -138,7 +138,7 @@ def test_parametric_sends_new_numbers_alone_along_the_way_of_the_interest() -> N
 
 
 def test_parametric_numbers_of_a_formula_that_has_no_value_now_take_the_interest_back() -> None:
-    net = BrokerNetwork((0, 2), brokers=3, topology="line", **CALM, interest="parametric")
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **NO_HEARTBEATS, interest="parametric")
     net.obey(0, Subscribe(7, Formula("x >= 10 / (t - 1)")))
     assert (0, 7) in net.broker(2).routes.entries
     net.run(SECOND - 1)
@@ -148,7 +148,7 @@ def test_parametric_numbers_of_a_formula_that_has_no_value_now_take_the_interest
 
 
 def test_who_resubscribes_falls_silent_when_it_has_arrived_or_unsubscribed() -> None:
-    net = BrokerNetwork((0, 2), brokers=3, topology="line", **CALM, evolving="resubscribe")
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **NO_HEARTBEATS, evolving="resubscribe")
     net.obey(0, Subscribe(7, line(disc(0, 0, 1), (4.0, 0.0, 0.0), 2.0)))
     net.obey(0, Subscribe(8, line(disc(0, 0, 1), (400.0, 0.0, 0.0), 2.0)))
     net.run(10 * SECOND)
@@ -161,7 +161,7 @@ def test_who_resubscribes_falls_silent_when_it_has_arrived_or_unsubscribed() -> 
 
 
 def test_a_tuned_interest_is_sent_anew_with_its_clock_going_on() -> None:
-    net = BrokerNetwork((0, 2), brokers=3, topology="line", **CALM, stamp="arrival")
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **NO_HEARTBEATS, stamp="arrival")
     net.obey(0, Subscribe(7, EVERYTHING, "weight <= limit + t", variables={"limit": 1.0}))
     net.run(3 * SECOND)
     net.obey(0, Tune(7, {"limit": 5.0}))
@@ -177,7 +177,9 @@ def test_a_tuned_interest_is_sent_anew_with_its_clock_going_on() -> None:
 
 
 def test_tiles_are_all_those_that_the_area_touches() -> None:
-    net = BrokerNetwork((0, 2), brokers=3, topology="line", **CALM, interest="tile", tile=10.0)
+    net = BrokerNetwork(
+        (0, 2), brokers=3, topology="line", **NO_HEARTBEATS, interest="tile", tile=10.0
+    )
     net.obey(0, Subscribe(7, Moving(box(5, 5, 6, 2))))
     centres = [
         (e.subscription.region.shape.x, e.subscription.region.shape.y)
@@ -193,7 +195,7 @@ def test_tiles_are_all_those_that_the_area_touches() -> None:
 
 
 def test_an_area_of_too_many_tiles_listens_to_its_whole_channel() -> None:
-    net = BrokerNetwork((0, 1), brokers=2, **CALM, interest="tile", tile=0.1)
+    net = BrokerNetwork((0, 1), brokers=2, **NO_HEARTBEATS, interest="tile", tile=0.1)
     net.obey(0, Subscribe(7, Moving(disc(0, 0, 90))))
     net.obey(0, Subscribe(8, Formula("x > 3")))
     assert len(net.broker(1).routes.entries) == 2
@@ -213,7 +215,9 @@ def test_tiles_miss_only_what_was_entered_since_the_last_interval(tile: float) -
 
 
 def test_a_topic_per_object_finds_others_subscribes_to_them_and_lets_them_go() -> None:
-    net = BrokerNetwork((0, 1, 2), brokers=3, topology="line", **CALM, interest="object", tile=5.0)
+    net = BrokerNetwork(
+        (0, 1, 2), brokers=3, topology="line", **NO_HEARTBEATS, interest="object", tile=5.0
+    )
     net.obey(0, Subscribe(7, Moving(disc(0, 0, 10)), channel="chat"))
     net.obey(2, Publish(1, point(3, 0), "chat", payload=b"hello"), then=SECOND)
     assert net.heard() == [], "found by the first word, heard from the second on"
@@ -230,7 +234,7 @@ def test_a_topic_per_object_finds_others_subscribes_to_them_and_lets_them_go() -
 
 
 def test_a_topic_per_object_hands_over_the_publication_as_it_was_made() -> None:
-    net = BrokerNetwork((0, 2), brokers=3, topology="line", **CALM, interest="object")
+    net = BrokerNetwork((0, 2), brokers=3, topology="line", **NO_HEARTBEATS, interest="object")
     net.obey(0, Subscribe(7, EVERYTHING, channel="chat"))
     publish = Publish(1, point(3, 0), "chat", {"weight": 3}, b"hello")
     net.obey(2, publish)

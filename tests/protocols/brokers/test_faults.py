@@ -194,22 +194,22 @@ def attached(**settings_: object) -> Broker:
     return broker
 
 
-def said(node: int = 1) -> Publication:
+def make_publication(node: int = 1) -> Publication:
     return Publication(1, node, 5, point(0, 0))
 
 
 @pytest.mark.parametrize(
     "forged",
     [
-        Post(said(2)),
-        Post(said(3)),
+        Post(make_publication(2)),
+        Post(make_publication(3)),
         Interest(Subscription(7, 2, THERE), 9, 5),
         Adjust(2, 7, 9, (100.0, 0.0, 0.0, 1.0, 0.0, 0.0)),
         Cancel(2, 7, 9),
         Advertise(Advertisement(0, 2, point(5, 5)), 9),
         Unadvertise(2, 0, 9),
-        Pass(said(2), 1),
-        Notify(said(2), (7,), 1),
+        Pass(make_publication(2), 1),
+        Notify(make_publication(2), (7,), 1),
         Hello(99),
         Bye(),
         UnknownClient(),
@@ -222,29 +222,31 @@ def test_nobody_speaks_for_another(forged: Message) -> None:
     assert not any(isinstance(e, Send) and e.to == 2 for e in effects)
     broker.receive(5, 1, Hello(100))
     broker.receive(5, 1, Advertise(Advertisement(0, 1), 101))
-    assert [e for e in broker.receive(6, 1, Post(said())) if isinstance(e, Send)] == [
-        Send(2, Notify(said(), (7,), 2))
+    assert [e for e in broker.receive(6, 1, Post(make_publication())) if isinstance(e, Send)] == [
+        Send(2, Notify(make_publication(), (7,), 2))
     ]
     broker.receive(7, 2, Interest(Subscription(8, 2, EVERYTHING), 20, 7))
-    assert Send(2, Notify(said(2), (7,), 2)) not in broker.receive(7, 2, Post(said(2)))
+    assert Send(2, Notify(make_publication(2), (7,), 2)) not in broker.receive(
+        7, 2, Post(make_publication(2))
+    )
 
 
 def test_unknown_nodes_are_asked_who_they_are_and_foreign_brokers_are_refused() -> None:
     broker = attached()
-    assert broker.receive(5, 3, Post(said(3))) == [Send(3, UnknownClient())]
+    assert broker.receive(5, 3, Post(make_publication(3))) == [Send(3, UnknownClient())]
     assert broker.receive(5, 3, Heartbeat(0)) == [Send(3, UnknownClient())]
-    assert broker.receive(5, B[7], Pass(said(), 1)) == [Note("refused", B[7])]
+    assert broker.receive(5, B[7], Pass(make_publication(), 1)) == [Note("refused", B[7])]
 
 
 def test_a_client_takes_messages_of_its_own_broker_alone() -> None:
     client = BrokerClient(1, Random(1), Parameters(), [B[0], B[1]])
     client.start(0)
     client.obey(0, Subscribe(7, HERE))
-    for stranger in (B[1], 2, 1):
-        for message in (Notify(said(), (7,), 2), UnknownClient(), Inventory((), ())):
-            assert client.receive(5, stranger, message) == [Note("ignored", stranger)]
-    assert len(client.receive(5, B[0], Notify(said(2), (7,), 2))) == 1
-    assert client.receive(6, B[0], Notify(said(2), (7,), 2)) == [], "a copy"
+    for sender in (B[1], 2, 1):
+        for message in (Notify(make_publication(), (7,), 2), UnknownClient(), Inventory((), ())):
+            assert client.receive(5, sender, message) == [Note("ignored", sender)]
+    assert len(client.receive(5, B[0], Notify(make_publication(2), (7,), 2))) == 1
+    assert client.receive(6, B[0], Notify(make_publication(2), (7,), 2)) == [], "a copy"
 
 
 def test_words_that_were_overtaken_are_ignored() -> None:

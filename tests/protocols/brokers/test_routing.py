@@ -217,8 +217,8 @@ def test_who_leaves_leaves_nothing_behind() -> None:
 LARGE, SMALL, TINY = (Moving(box(0, 0, r, r)) for r in (9.0, 5.0, 1.0))
 
 
-def told(net: BrokerNetwork) -> list[int]:
-    """What the first broker has told the second."""
+def sent_interests(net: BrokerNetwork) -> list[int]:
+    """Subscriptions that the first broker has sent to the second."""
     return sorted(number for _, number in net.broker(0).routes.told[B[1]])
 
 
@@ -232,9 +232,9 @@ def test_covering_as_interests_grow_and_the_largest_ends(
     net = BrokerNetwork((0, 1), brokers=2, covering=covering)
     for number, region in ((1, TINY), (2, SMALL), (3, LARGE)):
         net.obey(0, Subscribe(number, region))
-    assert told(net) == after_growing
+    assert sent_interests(net) == after_growing
     net.obey(0, Unsubscribe(3))
-    assert told(net) == after_shrinking
+    assert sent_interests(net) == after_shrinking
     net.obey(1, Publish(1, point(0, 0)))
     assert sorted(net.heard()) == [(1, 1), (1, 2)]
 
@@ -249,13 +249,13 @@ def test_covering_as_interests_shrink_and_the_largest_ends(
     net = BrokerNetwork((0, 1), brokers=2, covering=covering)
     for number, region in ((1, LARGE), (2, SMALL), (3, TINY)):
         net.obey(0, Subscribe(number, region))
-    assert told(net) == all_three
+    assert sent_interests(net) == all_three
     net.obey(0, Move(1, THERE))
-    assert told(net) == sorted([1, *two])
+    assert sent_interests(net) == sorted([1, *two])
     net.obey(0, Unsubscribe(1))
-    assert told(net) == two
+    assert sent_interests(net) == two
     net.obey(0, Unsubscribe(2))
-    assert told(net) == one
+    assert sent_interests(net) == one
     net.obey(1, Publish(1, point(0, 0)))
     assert net.heard() == [(1, 3)]
 
@@ -267,13 +267,13 @@ def test_what_was_covered_is_sent_when_its_cover_is_adjusted_away(covering: str)
     )
     net.obey(0, Subscribe(1, LARGE))
     net.obey(0, Subscribe(2, SMALL))
-    assert told(net) == [1]
+    assert sent_interests(net) == [1]
     before = net.simulation.now
     net.obey(0, Move(1, Moving(box(100, 0, 9, 9))))
     assert net.kinds(before) == {"brokers.Adjust": 2, "brokers.Interest": 1}
-    assert told(net) == [1, 2]
+    assert sent_interests(net) == [1, 2]
     net.obey(0, Move(1, LARGE))
-    assert told(net) == ([1] if covering == "active" else [1, 2])
+    assert sent_interests(net) == ([1] if covering == "active" else [1, 2])
     net.obey(1, Publish(1, point(0, 0)))
     assert sorted(net.heard()) == [(1, 1), (1, 2)]
 

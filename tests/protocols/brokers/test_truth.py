@@ -1,4 +1,4 @@
-"""A calm network of brokers delivers exactly what should be heard, against brute force."""
+"""Without faults brokers deliver exactly what is wanted, against brute force."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Strangers, nonsense, replays, crowded lines and mass crashes."""
+"""Unknown senders, malformed messages, replays, slow uplinks and mass crashes."""
 
 from random import Random
 from typing import Any
@@ -25,7 +25,7 @@ from support.bubblestorm_peers import joined_world, peer_of, somewhere
 from support.bubblestorm_worlds import BubbleStormWorld
 from support.message_strategies import messages as drawn_messages
 
-STRANGER = 4242
+UNKNOWN = 4242
 ANYTHING = st.one_of(*map(drawn_messages, CODEC.messages))
 
 
@@ -64,7 +64,7 @@ def test_nonsense_of_an_unknown_node_changes_nothing(said: list[Message]) -> Non
     peer = peer_of(PARTY, 3)
     before = state(peer)
     for message in said:
-        peer.receive(PARTY.simulation.now, STRANGER, message)
+        peer.receive(PARTY.simulation.now, UNKNOWN, message)
     assert state(peer) == before
 
 
@@ -80,10 +80,8 @@ def test_what_is_oversized_is_no_message() -> None:
             messages.Accept(packet),
             messages.Position(packet),
         ):
-            assert peer.receive(PARTY.simulation.now, STRANGER, message) == []
-        peer.receive(
-            PARTY.simulation.now, STRANGER, messages.Reply(next(iter(peer.tokens)), packet)
-        )
+            assert peer.receive(PARTY.simulation.now, UNKNOWN, message) == []
+        peer.receive(PARTY.simulation.now, UNKNOWN, messages.Reply(next(iter(peer.tokens)), packet))
     assert state(peer) == before
 
 
@@ -116,17 +114,15 @@ def test_whatever_was_ever_sent_changes_nothing_when_an_unknown_node_repeats_it(
     for peer in world.peers():
         before = state(peer)
         for message in overheard:
-            peer.receive(world.simulation.now, STRANGER, message)
+            peer.receive(world.simulation.now, UNKNOWN, message)
         assert state(peer) == before
 
 
 def test_an_unknown_node_cannot_connect() -> None:
     peer = peer_of(PARTY, 3)
     before = state(peer)
-    far = pack_position(
-        MessageType.CONTACT, STRANGER, (9000.0, 0.0, 0.0), 5.0, PARTY.simulation.now
-    )
-    assert peer.receive(PARTY.simulation.now, STRANGER, messages.Contact(far)) == []
+    far = pack_position(MessageType.CONTACT, UNKNOWN, (9000.0, 0.0, 0.0), 5.0, PARTY.simulation.now)
+    assert peer.receive(PARTY.simulation.now, UNKNOWN, messages.Contact(far)) == []
     assert state(peer) == before
 
 

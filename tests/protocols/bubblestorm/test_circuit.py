@@ -31,7 +31,7 @@ from nearcast.space.motion import SECOND
 from support.bubblestorm_worlds import BubbleStormWorld
 
 
-def crowd_of(count: int, **parameters: Any) -> BubbleStormWorld:
+def world_of(count: int, **parameters: Any) -> BubbleStormWorld:
     world = BubbleStormWorld(checked=True, **parameters)
     for node in range(count):
         world.join(node)
@@ -48,7 +48,7 @@ def assert_one_walk(world: BubbleStormWorld) -> None:
 
 
 def test_the_first_peer_is_a_ring_by_itself() -> None:
-    world = crowd_of(1)
+    world = world_of(1)
     (peer,) = world.peers()
     assert peer.overlay.circuit.degree == 16
     assert {end[0] for _, end in peer.overlay.circuit.links} == {0}
@@ -58,7 +58,7 @@ def test_the_first_peer_is_a_ring_by_itself() -> None:
 @pytest.mark.parametrize("count", [2, 5, 40])
 def test_peers_that_join_at_once_stand_on_one_closed_walk(count: int) -> None:
     """The checker looks after every change of a pointer."""
-    world = crowd_of(count)
+    world = world_of(count)
     assert_one_walk(world)
     assert {peer.overlay.circuit.degree for peer in world.peers()} == {16}
 
@@ -76,7 +76,7 @@ def test_degree_grows_with_bandwidth() -> None:
 
 
 def test_nine_of_ten_leave_at_once_and_the_walk_stays_whole() -> None:
-    world = crowd_of(50)
+    world = world_of(50)
     for node in Random(2).sample(range(50), 45):
         world.leave(node)
     world.pass_seconds(19)
@@ -85,7 +85,7 @@ def test_nine_of_ten_leave_at_once_and_the_walk_stays_whole() -> None:
 
 
 def test_the_last_one_just_goes() -> None:
-    world = crowd_of(2)
+    world = world_of(2)
     world.leave(0)
     world.pass_seconds(5)
     assert [peer.id for peer in world.peers()] == [1]
@@ -117,7 +117,7 @@ def test_whoever_comes_and_goes_the_walk_stays_one(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_after_half_of_all_crash_links_are_symmetric_and_the_graph_is_connected(seed: int) -> None:
-    world = crowd_of(60)
+    world = world_of(60)
     world.simulation.checkers = []
     for node in Random(seed).sample(range(60), 30):
         world.simulation.crash(node)
@@ -134,7 +134,7 @@ def test_after_half_of_all_crash_links_are_symmetric_and_the_graph_is_connected(
 
 
 def test_a_crashed_peer_that_returns_is_not_taken_for_its_former_life() -> None:
-    world = crowd_of(12)
+    world = world_of(12)
     world.simulation.checkers = []
     world.simulation.crash(5)
     world.pass_seconds(1)
@@ -172,7 +172,7 @@ def test_a_lone_ring_gives_itself_up_for_another() -> None:
 
 
 def test_a_contact_that_has_died_is_replaced() -> None:
-    world = crowd_of(3)
+    world = world_of(3)
     world.simulation.checkers = []
     world.simulation.crash(0)
     world.simulation.crash(2)
@@ -185,7 +185,7 @@ def test_a_contact_that_has_died_is_replaced() -> None:
 
 
 def test_a_joiner_stands_between_only_when_its_slave_has_agreed() -> None:
-    world = crowd_of(3)
+    world = world_of(3)
     peer = world.peers()[0]
     location = peer.overlay.circuit._new(LocationState.JOINING)
     now, me = world.simulation.now, (0, location.number)
@@ -200,7 +200,7 @@ def test_a_joiner_stands_between_only_when_its_slave_has_agreed() -> None:
 
 
 def test_nobody_speaks_for_another() -> None:
-    world = crowd_of(3)
+    world = world_of(3)
     peer = world.peers()[0]
     before = [(e, one.master, one.slave) for e, one in locations_of(world.simulation.nodes)]
     for number, location in list(peer.overlay.circuit.locations.items()):
@@ -223,7 +223,7 @@ def test_nobody_speaks_for_another() -> None:
 
 
 def test_the_checker_sees_a_torn_walk_and_a_link_of_one_end() -> None:
-    world = crowd_of(4)
+    world = world_of(4)
     checker = InvariantChecker(world.simulation.nodes, [ClosedCircuit()])
     checker.passed(world.simulation.now)
     location = next(iter(world.peers()[0].overlay.circuit.locations.values()))

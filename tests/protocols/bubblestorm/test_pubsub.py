@@ -1,4 +1,4 @@
-"""The publish/subscribe layer: neighbours are found, told, watched and let go."""
+"""The publish/subscribe layer: neighbours are found, updated, monitored and dropped."""
 
 from random import Random
 from typing import Any
@@ -18,9 +18,7 @@ from support.bubblestorm_peers import joined_world, peer_of, somewhere
 from support.bubblestorm_worlds import BubbleStormWorld, run
 
 
-def say_where_they_are(
-    world: BubbleStormWorld, first: int, places: list[tuple[float, float]]
-) -> None:
+def publish_places(world: BubbleStormWorld, first: int, places: list[tuple[float, float]]) -> None:
     for node, place in enumerate(places):
         if node in world.simulation.nodes:
             world.obey(node, Publish(first + node, point(*place)))
@@ -49,7 +47,7 @@ def test_peers_that_stand_still_find_each_other_and_receive_exactly(chosen: dict
     places = somewhere(30, 100)
     world = joined_world(places, 25.0, **chosen)
     world.pass_seconds(10)
-    say_where_they_are(world, 0, places)
+    publish_places(world, 0, places)
     world.pass_seconds(1)
     assert_delivered_exactly(world, at_least=100)
 
@@ -102,8 +100,8 @@ def test_publications_elsewhere_and_to_areas_meet_the_subscriptions_stored_on_th
     for number in range(60):
         x, y = rng.uniform(0, 300), rng.uniform(0, 300)
         shape = (point(x, y), disc(x, y, 30), box(x, y, 20, 60))[number % 3]
-        speaker = 90 if number % 4 == 0 else number % 40
-        world.obey(speaker, Publish(number, shape, attributes={"level": number % 6}))
+        publisher = 90 if number % 4 == 0 else number % 40
+        world.obey(publisher, Publish(number, shape, attributes={"level": number % 6}))
         world.pass_seconds(0.1)
     world.pass_seconds(2)
     trace = world.trace()

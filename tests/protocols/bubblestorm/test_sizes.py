@@ -33,7 +33,7 @@ class Graph:
         for place, peer in enumerate(self.walk):
             self.locations[peer].append(place)
 
-    def cast(self, origin: int, weight: int, split: int, rng: Random) -> list[int]:
+    def bubblecast(self, origin: int, weight: int, split: int, rng: Random) -> list[int]:
         """Whom a bubblecast comes to, one entry for each time."""
         came_to, under_way = [], [(origin, -1, weight)]
         while under_way:
@@ -53,8 +53,8 @@ def met(degrees: list[int], one: int, other: int, tries: int, seed: int = 2) -> 
         if number % 250 == 0:
             graph = Graph(degrees, rng)
         assert graph is not None
-        first = set(graph.cast(rng.randrange(len(degrees)), one, 2, rng))
-        second = graph.cast(rng.randrange(len(degrees)), other, 2, rng)
+        first = set(graph.bubblecast(rng.randrange(len(degrees)), one, 2, rng))
+        second = graph.bubblecast(rng.randrange(len(degrees)), other, 2, rng)
         count += any(peer in first for peer in second)
     return count / tries
 
@@ -141,7 +141,12 @@ def test_a_neighbour_missed_twice_at_lambda_two_is_rare() -> None:
 def test_a_bubblecast_of_weight_13_is_processed_13_times(split: int) -> None:
     rng = Random(3)
     graph = Graph([16] * 100, rng)
-    assert [len(graph.cast(7, weight, split, rng)) for weight in (1, 2, 13, 40)] == [1, 2, 13, 40]
+    assert [len(graph.bubblecast(7, weight, split, rng)) for weight in (1, 2, 13, 40)] == [
+        1,
+        2,
+        13,
+        40,
+    ]
 
 
 @given(st.integers(1, 10_000), st.integers(1, 16))

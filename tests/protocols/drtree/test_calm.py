@@ -1,4 +1,4 @@
-"""In a calm network everyone hears what touches their area, once, whatever the way it takes."""
+"""Without faults everyone receives what touches their area, once, by every routing strategy."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Bad networks, bad manners, and peers that come, go and change their minds."""
+"""Bad networks, malformed messages, and peers that join, leave and change their areas."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Owners placed by latency stand in the middle of their brothers, and everyone hears sooner."""
+"""Owners placed by latency stand in the middle of their brothers, and everyone receives sooner."""
 
 from collections import defaultdict
 from random import Random

@@ -1,4 +1,4 @@
-"""pSense: near nodes are found, bytes are kept to, nothing is heard twice, weather passes."""
+"""pSense: near nodes are found, bandwidth is kept to, nothing is delivered twice, faults heal."""
 
 from random import Random
 from typing import Any
@@ -69,11 +69,11 @@ def test_what_is_published_in_sight_or_to_an_area_nearby_is_delivered() -> None:
     world.join(91, EVERYWHERE, echo=True)
     world.pass_seconds(6)
     for number in range(60):
-        speaker = world.simulation.nodes[number % 40]
-        (x, y, _), _ = speaker._vision()
+        publisher = world.simulation.nodes[number % 40]
+        (x, y, _), _ = publisher._vision()
         x, y = x + rng.uniform(-40, 40), y + rng.uniform(-40, 40)
         shape = (point(x, y), disc(x, y, 20), box(x, y, 30, 10))[number % 3]
-        world.obey(speaker.id, Publish(number, shape))
+        world.obey(publisher.id, Publish(number, shape))
         world.pass_seconds(0.1)
     world.obey(90, Publish(100, point(150, 150)))
     world.pass_seconds(3)

@@ -142,8 +142,8 @@ def test_when_a_forwarder_crashes_its_flows_are_restored_in_time(gone: int) -> N
     assert gone not in path
     network.simulation.run(crashed + RESTORED + 5 * SECOND)
     lost = {
-        number for t, number, speaker in network.published
-        if speaker == 0 and t > crashed + RESTORED and t < network.simulation.now - SECOND
+        number for t, number, publisher in network.published
+        if publisher == 0 and t > crashed + RESTORED and t < network.simulation.now - SECOND
         and (number, 5) not in network.delivered()
     }  # fmt: skip
     assert lost == set()
@@ -188,12 +188,12 @@ def test_a_flow_that_ends_is_dropped_by_its_forwarder_at_once() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_after_loss_has_ended_every_flow_is_whole_again(seed: int) -> None:
     rng = Random(seed)
-    calm = ConstantDelay(30_000)
-    network = RelayNetwork(6, Loss(0.3, rng, calm), (once,), capacity=4_000.0)
+    lossless = ConstantDelay(30_000)
+    network = RelayNetwork(6, Loss(0.3, rng, lossless), (once,), capacity=4_000.0)
     network.publish_every(125_000, 20 * SECOND)
     network.pass_seconds(8)
     assert sum(row["fact"] == "redirected" for row in notes(network)) > 3
-    network.simulation.network = calm
+    network.simulation.network = lossless
     network.simulation.run(network.simulation.now + 2 * RESTORED)
     assert network.broken() == []
 

@@ -1,4 +1,4 @@
-"""Relays under BubbleStorm and VON: the same is heard, and more of it where uplinks are short."""
+"""Relays under BubbleStorm and VON: the same deliveries, and more where uplinks are short."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -154,44 +154,44 @@ def test_relays_halve_the_overloaded_and_miss_no_more(
 
 # Forwarders that go.
 
-SPEAKER, FORWARDER, HEARER = 0, 1, 2
+PUBLISHER, FORWARDER, SUBSCRIBER = 0, 1, 2
 
 
 class Circle:
-    """Four peers who all see each other; what the first says goes to the last by another."""
+    """Four peers who all see each other; what the first publishes goes to the last by another."""
 
     def __init__(self, overlay: str) -> None:
         quick = (
             {"lambda": 3.0, "gossip_s": 1.0, "linger_s": 0.5} if overlay == "bubblestorm" else {}
         )
         self.world = PeerWorld(overlay, relays="on", **quick)
-        self.spoken: list[tuple[Time, int]] = []
+        self.published: list[tuple[Time, int]] = []
         for node in range(4):
             self.world.join(node, disc(5 * node, 0, 100))
         self.world.pass_seconds(5)
         simulation = self.world.simulation
         for t in range(simulation.now + 1, simulation.now + 12 * SECOND, SECOND // 10):
-            simulation.at(t, self.speak)
+            simulation.at(t, self.publish)
         self.world.pass_seconds(2)
-        speaker = simulation.nodes[SPEAKER]
-        flow = SPEAKER, HEARER
-        speaker.now = simulation.now
-        speaker.relays._request(Option(REDIR, flow, FORWARDER, 1e9, 1e9), simulation.now)
-        simulation._apply(speaker, speaker.out.drain())
+        publisher = simulation.nodes[PUBLISHER]
+        flow = PUBLISHER, SUBSCRIBER
+        publisher.now = simulation.now
+        publisher.relays._request(Option(REDIR, flow, FORWARDER, 1e9, 1e9), simulation.now)
+        simulation._apply(publisher, publisher.out.drain())
         self.world.pass_seconds(2)
         assert self.next_hop() == FORWARDER
 
     def next_hop(self) -> int:
-        speaker: Any = self.world.simulation.nodes[SPEAKER]
-        hop: int = speaker.relays.table.entries[SPEAKER, HEARER].next
+        publisher: Any = self.world.simulation.nodes[PUBLISHER]
+        hop: int = publisher.relays.table.entries[PUBLISHER, SUBSCRIBER].next
         return hop
 
-    def speak(self) -> None:
-        for node in (SPEAKER, FORWARDER, HEARER, 3):
+    def publish(self) -> None:
+        for node in (PUBLISHER, FORWARDER, SUBSCRIBER, 3):
             if node in self.world.simulation.nodes:
-                number = 10 * len(self.spoken) + node
+                number = 10 * len(self.published) + node
                 self.world.obey(node, Publish(number, point(5 * node, 0)))
-        self.spoken.append((self.world.simulation.now, 10 * len(self.spoken) + SPEAKER))
+        self.published.append((self.world.simulation.now, 10 * len(self.published) + PUBLISHER))
 
     def unheard(self, since: Time, until: Time) -> list[int]:
         """What the first has said and the last has not heard."""
@@ -199,9 +199,9 @@ class Circle:
         heard = {
             pair[0]
             for pair in delivered(self.world.memory.table("deliveries"))
-            if pair[1] // 1000 == HEARER
+            if pair[1] // 1000 == SUBSCRIBER
         }
-        said = [number for t, number in self.spoken if since < t < until]
+        said = [number for t, number in self.published if since < t < until]
         assert len(said) >= 5
         return [number for number in said if number not in heard]
 
@@ -213,7 +213,7 @@ def test_when_a_forwarder_crashes_its_flows_are_restored_in_time(overlay: str) -
     simulation.crash(FORWARDER)
     crashed = simulation.now
     simulation.run(crashed + RESTORED)
-    assert circle.next_hop() == HEARER
+    assert circle.next_hop() == SUBSCRIBER
     simulation.run(crashed + RESTORED + 3 * SECOND)
     assert circle.unheard(crashed, crashed + SECOND), "it went by the forwarder"
     assert circle.unheard(crashed + RESTORED, simulation.now - SECOND) == []
@@ -226,7 +226,7 @@ def test_a_forwarder_that_leaves_gives_its_flows_back(overlay: str) -> None:
     left = simulation.now
     circle.world.obey(FORWARDER, Leave())
     simulation.run(left + SECOND // 10)
-    assert circle.next_hop() == HEARER
+    assert circle.next_hop() == SUBSCRIBER
     simulation.run(left + 3 * SECOND)
     assert circle.unheard(left + SECOND // 10, simulation.now - SECOND) == []
 
@@ -240,7 +240,7 @@ def test_a_forwarder_that_walks_away_gives_its_flows_back_and_nothing_is_lost(
     went = simulation.now
     circle.world.obey(FORWARDER, Move(1000 * FORWARDER, Moving(disc(5000, 0, 10))))
     simulation.run(went + 6 * SECOND)
-    assert circle.next_hop() == HEARER
+    assert circle.next_hop() == SUBSCRIBER
     assert circle.unheard(went - SECOND, simulation.now - SECOND) == []
 
 

@@ -1,4 +1,4 @@
-"""Relays as an overlay of its own: who hears what, under pressure, in bad weather, and nonsense."""
+"""Relays as an overlay of its own: delivery under load, with faults and malformed messages."""
 
 from collections import Counter
 from itertools import pairwise
@@ -184,7 +184,7 @@ def test_what_is_passed_on_waits_for_company_and_knows_for_how_long() -> None:
 # Nonsense.
 
 
-def told(peer: Node, *nodes: int) -> None:
+def receive_neighbourhood(peer: Node, *nodes: int) -> None:
     """The directory says that these are around."""
     wanted = tuple(Subscription(n * 10, n, Moving(disc(0, 0, 9))) for n in nodes)
     peer.receive(peer.now, FIRST_SERVER, NeighbourhoodUpdate(wanted, (), nodes, ()))
@@ -193,7 +193,7 @@ def told(peer: Node, *nodes: int) -> None:
 def peer_among(*nodes: int) -> RelayPeer:
     peer = RelayPeer(0, Random(1), Parameters(), FIRST_SERVER)
     peer.obey(0, Subscribe(1, Moving(disc(0, 0, 10))))
-    told(peer, *nodes)
+    receive_neighbourhood(peer, *nodes)
     return peer
 
 

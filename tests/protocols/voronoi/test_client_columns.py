@@ -1,4 +1,4 @@
-"""An audience hears together exactly what its clients would hear one by one."""
+"""Clients of one host receive together exactly what they would receive one by one."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Ownership without clients: two or three sites that say everything to each other, or lose it."""
+"""Ownership without clients: two or three sites that exchange all messages, or lose some."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""VON: in calm all who want it hear it, once; walkers are known; weather passes."""
+"""VON: exact delivery without faults, known walkers, and recovery from faults."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""A cast over the true diagram reaches every site that its area touches, each exactly once."""
+"""A VoroCast over the true diagram reaches every site that its area touches, each exactly once."""
 
 from collections import Counter
 
@@ -39,7 +39,7 @@ def touches(sites: voronoi.Sites, site: int, area: Shape, more: float = 0.0) -> 
     return voronoi.touches_disc(sites, owner, area.x, area.y, area.rx + more)
 
 
-def cast(sites: voronoi.Sites, root: tuple[float, float], area: Shape) -> Counter[int]:
+def vorocast_counts(sites: voronoi.Sites, root: tuple[float, float], area: Shape) -> Counter[int]:
     """Play it, with what each site knows taken from the whole diagram."""
     around = {s: {n: sites[n] for n in voronoi.enclosing(sites, s)} for s in sites}
     first = voronoi.nearest(sites, *root)
@@ -55,7 +55,7 @@ def cast(sites: voronoi.Sites, root: tuple[float, float], area: Shape) -> Counte
 
 
 def assert_once_each(sites: voronoi.Sites, root: tuple[float, float], area: Shape) -> None:
-    heard = cast(sites, root, area)
+    heard = vorocast_counts(sites, root, area)
     assert max(heard.values()) == 1
     assert [s for s in sites if touches(sites, s, area) and s not in heard] == []
     assert [s for s in heard if not touches(sites, s, area, more=1e-5)] == []
@@ -84,7 +84,7 @@ def test_sites_outside_a_rectangle_relay_into_it() -> None:
     """Both of its ends are far from each other, and the sites between lie beside it."""
     sites = {0: (0.0, 0.0), 1: (10.0, 4.0), 2: (20.0, -4.0), 3: (30.0, 0.0), 4: (15.0, 40.0)}
     area = box(15.0, 0.0, 15.0, 0.5)
-    assert cast(sites, (0.0, 0.0), area) == Counter([0, 1, 2, 3])
+    assert vorocast_counts(sites, (0.0, 0.0), area) == Counter([0, 1, 2, 3])
 
 
 def test_of_two_equally_near_the_root_the_smaller_id_speaks() -> None:

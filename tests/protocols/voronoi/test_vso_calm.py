@@ -1,4 +1,4 @@
-"""A calm network: whoever stands still hears all that it wants, once, while matchers move about."""
+"""Without faults a client that stands still receives all it wants, once, while matchers move."""
 
 from random import Random
 
@@ -16,7 +16,7 @@ def anywhere(rng: Random) -> tuple[float, float]:
     return rng.uniform(0, SIDE), rng.uniform(0, SIDE)
 
 
-def crowd(world: VsoWorld, count: int, radius: float = 100.0) -> None:
+def join_many(world: VsoWorld, count: int, radius: float = 100.0) -> None:
     for node in range(count):
         x, y = anywhere(world.rng)
         shape = disc(x, y, radius) if node % 2 else box(x, y, radius, radius / 2)
@@ -35,7 +35,7 @@ def chatter(world: VsoWorld, count: int, seconds: float, nodes: int) -> None:
 @pytest.mark.parametrize("clients", [2, 7, 50])
 def test_standing_clients_receive_exactly_while_matchers_come_and_move(clients: int) -> None:
     world = VsoWorld(**EAGER)
-    crowd(world, clients)
+    join_many(world, clients)
     world.pass_seconds(3)
     chatter(world, 400, 15.0, clients)
     world.pass_seconds(2)
@@ -48,7 +48,7 @@ def test_standing_clients_receive_exactly_while_matchers_come_and_move(clients: 
 def test_static_squares_stay_where_they_are_and_serve_exactly(matchers: int) -> None:
     world = VsoWorld(partitioning="static", matchers=matchers, **EAGER)
     before = {number: site.place for number, site in world.sites.items()}
-    crowd(world, 40)
+    join_many(world, 40)
     world.pass_seconds(3)
     chatter(world, 200, 10.0, 40)
     world.pass_seconds(2)
@@ -60,7 +60,7 @@ def test_static_squares_stay_where_they_are_and_serve_exactly(matchers: int) -> 
 
 def test_after_quiet_each_subscription_has_one_owner_and_all_its_copies() -> None:
     world = VsoWorld(**EAGER)
-    crowd(world, 50)
+    join_many(world, 50)
     world.pass_seconds(15)
     world.assert_settles(10)
     assert sum(world.owned().values()) == 50
@@ -68,7 +68,7 @@ def test_after_quiet_each_subscription_has_one_owner_and_all_its_copies() -> Non
 
 def test_nobody_stays_overloaded_while_there_are_candidates() -> None:
     world = VsoWorld(**EAGER)
-    crowd(world, 40)
+    join_many(world, 40)
     world.pass_seconds(25)
     assert max(world.owned().values()) <= 5, "one above the limit of 4 may be on its way"
     assert len(world.sites) < 30
@@ -76,7 +76,7 @@ def test_nobody_stays_overloaded_while_there_are_candidates() -> None:
 
 def test_idle_matchers_leave_and_the_gateway_stays() -> None:
     world = VsoWorld(**EAGER)
-    crowd(world, 40)
+    join_many(world, 40)
     world.pass_seconds(15)
     assert len(world.sites) > 5
     for node in range(40):
@@ -88,7 +88,7 @@ def test_idle_matchers_leave_and_the_gateway_stays() -> None:
 
 def test_matchers_follow_a_load_that_rises_and_falls() -> None:
     world = VsoWorld(idle=0.3, **EAGER)
-    crowd(world, 40)
+    join_many(world, 40)
     world.pass_seconds(15)
     many = len(world.sites)
     for node in range(36):
@@ -114,7 +114,7 @@ def test_a_client_with_several_owners_receives_once_for_each_subscription() -> N
 
 def test_whoever_only_publishes_is_served() -> None:
     world = VsoWorld(**EAGER)
-    crowd(world, 30)
+    join_many(world, 30)
     world.join(99)
     world.pass_seconds(5)
     for number in range(100):
@@ -149,17 +149,17 @@ def test_filters_formulas_and_variables_are_served_wherever_they_are() -> None:
     world.obey(3, Subscribe(3000, text, variables={"edge": 300.0}))
     world.pass_seconds(3)
 
-    def speak(first: int) -> None:
+    def publish_all(first: int) -> None:
         for number in range(first, first + 60):
             weight = world.rng.choice([1, 2, 5, 9])
             spot = point(*anywhere(world.rng))
             world.obey(1 + number % 3, Publish(number, spot, attributes={"weight": weight}))
         world.pass_seconds(2)
 
-    speak(0)
+    publish_all(0)
     world.obey(3, Tune(3000, {"edge": 700.0}))
     world.pass_seconds(2)
-    speak(100)
+    publish_all(100)
     world.assert_delivered_exactly(at_least=100)
 
 
@@ -188,7 +188,7 @@ def test_a_region_that_moves_by_itself_changes_owners_without_a_word() -> None:
 
 def test_a_leap_across_the_world_finds_its_owner() -> None:
     world = VsoWorld(partitioning="static", matchers=9)
-    crowd(world, 20)
+    join_many(world, 20)
     world.pass_seconds(3)
     for node in range(20):
         world.obey(node, Move(node * 1000, Moving(disc(*anywhere(world.rng), 80.0))))

@@ -1,4 +1,4 @@
-"""Where many crash: deaths are noticed soon, newcomers are served soon, and what was said is heard.
+"""Many crashes are noticed soon, newcomers are served soon, and publications are delivered.
 
 Moments are those of the simulated clock; each bound is what the parameters promise.
 """
