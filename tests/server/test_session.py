@@ -75,24 +75,24 @@ def test_superseded_states_go_first_then_the_oldest_and_notices_never(
 async def slow_reader(node: Server) -> RawClient:
     """Joined, subscribed to everything, and not reading."""
     client = await connect_raw(node, buffer=4_096)
-    client.send_request(messages.JoinRequest("deaf"))
+    client.send_request(messages.JoinRequest("slow"))
     client.send_request(messages.SubscribeRequest(5, EVERYWHERE))
     await asyncio.sleep(0.1)
     return client
 
 
-async def shout(node: Server, times: int, retain: bool) -> tuple[Any, Any]:
-    """One who publishes, one who hears everything in time."""
-    speaker = await join_client(node, "speaker")
+async def publish_many(node: Server, times: int, retain: bool) -> tuple[Any, Any]:
+    """A publisher, and a subscriber that reads everything in time."""
+    sender = await join_client(node, "speaker")
     listener = await join_client(node, "listener", messages.MSGPACK)
     await listener.ask(messages.SubscribeRequest, 1, EVERYWHERE)
     for n in range(times):
-        speaker.send_request(
+        sender.send_request(
             messages.PublishRequest(float(n), 0.0, messages.JSON.encode_payload([n, LINE]), retain)
         )
         if n % 50 == 49:
             await listener.await_notice(messages.MessageNotice, n + 1)
-    return speaker, listener
+    return sender, listener
 
 
 def test_a_slow_reader_delays_nobody_and_receives_the_newest_and_the_number_lost(
@@ -104,7 +104,7 @@ def test_a_slow_reader_delays_nobody_and_receives_the_newest_and_the_number_lost
     async def story() -> list[Any]:
         async with service(trace, LimitSettings(requests=10**6, queue=100)) as node:
             client = await slow_reader(node)
-            _, listener = await shout(node, times, retain=False)
+            _, listener = await publish_many(node, times, retain=False)
             assert len(listener.of(messages.MessageNotice)) == times
             client.send_request(messages.SubscribeRequest(6, Area(x=-9.0, y=-9.0, r=1.0), id=1))
             await asyncio.sleep(0.2)
@@ -139,8 +139,8 @@ def test_of_states_that_wait_only_superseded_ones_are_given_up() -> None:
             other.send_request(
                 messages.PublishRequest(7.0, 7.0, messages.JSON.encode_payload("rare"), True)
             )
-            speaker, _ = await shout(node, 2_000, retain=True)
-            await speaker.ask(
+            sender, _ = await publish_many(node, 2_000, retain=True)
+            await sender.ask(
                 messages.PublishRequest, 0.0, 0.0, messages.JSON.encode_payload(["last"]), True
             )
             return await client.notices(), other.entity
@@ -158,11 +158,11 @@ def test_a_client_who_never_reads_is_let_go_and_others_stay() -> None:
         limits = LimitSettings(requests=10**6, queue=50, slow_s=0.5)
         async with service(limits=limits) as node:
             client = await slow_reader(node)
-            speaker, listener = await shout(node, 2_000, retain=False)
+            sender, listener = await publish_many(node, 2_000, retain=False)
             async with asyncio.timeout(10):
                 while len(node.gateway.sessions) > 2:
                     await asyncio.sleep(0.05)
-            await speaker.ask(messages.PublishRequest, 1.0, 1.0)
+            await sender.ask(messages.PublishRequest, 1.0, 1.0)
             await listener.await_notice(messages.MessageNotice, 2_001)
             entities = sum(client is not None for client in node.realm.clients)
             client.vanish()

@@ -30,7 +30,7 @@ def overloaded() -> Iterator[None]:
         yield
 
 
-class Told:
+class KnownEntities:
     """What clients know from what they were told. Nobody enters or leaves twice."""
 
     def __init__(self, harness: RealmHarness) -> None:
@@ -53,7 +53,7 @@ class Told:
 @settings(max_examples=100, deadline=None)
 def test_under_overload_all_watchers_receive_the_same_in_the_end(history: list[Step]) -> None:
     harness, model = RealmHarness(recorded=False), WatchModel()
-    told = Told(harness)
+    known_entities = KnownEntities(harness)
 
     def obey(client: int, step: Any) -> None:
         state = harness.client_state(client)
@@ -62,28 +62,33 @@ def test_under_overload_all_watchers_receive_the_same_in_the_end(history: list[S
         except Refused:
             return
         model.obey(harness.realm.now, client, state.entity, step)
-        told.known = {key: known for key, known in told.known.items() if key in model.watches}
+        known_entities.known = {
+            key: known for key, known in known_entities.known.items() if key in model.watches
+        }
         if isinstance(step, messages.SubscribeRequest) and step.watch:
             (inside,) = answer
-            told.known[client, step.subscription] = {e.entity for e in inside.entities}
+            known_entities.known[client, step.subscription] = {e.entity for e in inside.entities}
 
     with overloaded():
         for later, client, step in [*history, (0, 0, FLUSH)]:
             harness.now += later
             if step == TICK:
-                told.tick()
+                known_entities.tick()
             elif step == FLUSH:
                 model.flush(harness.realm.flush(harness.now).t)
             else:
                 obey(client, step)
         for _ in range(MANY):
-            told.tick()
-        before = {key: set(model.seen(model.wanted[key], harness.realm.now)) for key in told.known}
+            known_entities.tick()
+        before = {
+            key: set(model.seen(model.wanted[key], harness.realm.now))
+            for key in known_entities.known
+        }
         harness.now = harness.realm.now + 2 * SECOND  # longer than anybody lingers
         for _ in range(MANY):
-            told.tick()
-    assert told.known.keys() == model.watches.keys()
-    for key, known in told.known.items():
+            known_entities.tick()
+    assert known_entities.known.keys() == model.watches.keys()
+    for key, known in known_entities.known.items():
         now = set(model.seen(model.wanted[key], harness.realm.now))
         assert now <= known
         assert known - now <= before[key], "who went out of sight just now may linger"
@@ -168,7 +173,7 @@ def test_who_sees_little_does_not_wait_for_those_who_see_much(
     )
     for _ in range(60):  # everybody has been looked at
         harness.realm.tick(harness.now)
-    told = []
+    known_entities = []
     for turn in range(30):
         moved = [(100, messages.PublishRequest(5.0 if turn % 2 else -9.0, 0.0, retain=True))]
         moved += [
@@ -176,12 +181,12 @@ def test_who_sees_little_does_not_wait_for_those_who_see_much(
         ]
         settled(harness, *moved)
         harness.now += SECOND // 10
-        told += [
+        known_entities += [
             type(word)
             for state, word in harness.realm.tick(harness.now)
             if state is harness.states[50]
         ]
-    assert told == [messages.EnterNotice, messages.LeaveNotice] * 15
+    assert known_entities == [messages.EnterNotice, messages.LeaveNotice] * 15
     seq = harness.realm._states.seq
     behind = [group for group in harness.realm._presence._groups if group._round_seq < seq]
     assert len(behind) >= 5, "the others are looked at less often"
@@ -249,10 +254,10 @@ def test_an_entitys_number_is_kept_back_until_every_group_has_processed_that_it_
         for _ in range(10):
             harness.realm.tick(harness.now)
         harness.ask(100, messages.LeaveRequest())
-        told = []
+        known_entities = []
         for _ in range(10):
             waiting = len(harness.realm._states.left)
-            told += [word for _, word in harness.realm.tick(harness.now)]
-            assert waiting == 1 or len(told) == 2
-    assert [word.gone for word in told] == [True, True]
+            known_entities += [word for _, word in harness.realm.tick(harness.now)]
+            assert waiting == 1 or len(known_entities) == 2
+    assert [word.gone for word in known_entities] == [True, True]
     assert np.array_equal(harness.realm._states.left, [])

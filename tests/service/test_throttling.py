@@ -34,7 +34,7 @@ Voice = tuple[int, str]  # entity and channel
 
 
 @dataclass
-class Purse:
+class SubscriptionBudget:
     """What one subscription asked for, and what it has heard of whom."""
 
     asked: messages.SubscribeRequest
@@ -47,9 +47,9 @@ class Purse:
 
 
 @dataclass
-class SparingModel(Model):
+class ThrottlingModel(Model):
     harness: RealmHarness = field(default_factory=RealmHarness)
-    purses: dict[Key, Purse] = field(default_factory=dict)
+    budget_states: dict[Key, SubscriptionBudget] = field(default_factory=dict)
     places: dict[Voice, tuple[float, float, float]] = field(default_factory=dict)
     numbers: dict[Voice, int] = field(default_factory=dict)  # for those equally far away
     gone: set[int] = field(default_factory=set)
@@ -63,77 +63,88 @@ class SparingModel(Model):
             feeds = self.harness.states[client].feeds
             self.numbers[entity, request.channel] = feeds[request.channel]
         if isinstance(request, messages.SubscribeRequest):
-            purse = Purse(request, t, t, request.budget or inf)
-            self.purses[client, request.subscription] = purse
-        self.purses = {key: purse for key, purse in self.purses.items() if key in self.wanted}
+            budget_state = SubscriptionBudget(request, t, t, request.budget or inf)
+            self.budget_states[client, request.subscription] = budget_state
+        self.budget_states = {
+            key: budget_state
+            for key, budget_state in self.budget_states.items()
+            if key in self.wanted
+        }
 
     def flush(self, t: int) -> list[tuple[int, int, int]]:
         said = list(self.waiting)
         heard = super().flush(t)
         for entity, request in said:
             self.places[entity, request.channel] = request.x, request.y, request.z
-            for purse in self.purses.values():
-                purse.near.discard((entity, request.channel))
+            for budget_state in self.budget_states.values():
+                budget_state.near.discard((entity, request.channel))
         kept = []
-        for (client, number), purse in self.purses.items():
+        for (client, number), budget_state in self.budget_states.items():
             mine = [i for c, i, n in heard if (c, n) == (client, number)]
             kept += [(client, i, number) for i in self._spared(t, (client, number), mine, said)]
-            assert purse.left == inf or purse.left <= (purse.asked.budget or 0)
+            assert budget_state.left == inf or budget_state.left <= (budget_state.asked.budget or 0)
         return sorted(kept)
 
     def _spared(
         self, t: int, key: Key, mine: list[int], said: list[tuple[int, messages.PublishRequest]]
     ) -> list[int]:
-        purse, centre = self.purses[key], _centre(self.wanted[key], t)
+        budget_state, centre = self.budget_states[key], _centre(self.wanted[key], t)
         feeds = {i: (said[i][0], said[i][1].channel) for i in mine}
         away = {i: _away(centre, (said[i][1].x, said[i][1].y, said[i][1].z)) for i in mine}
-        purse.near |= set(feeds.values())
-        why = {i: 0 for i in mine if not self._rare(t, purse, feeds, away, i)}
+        budget_state.near |= set(feeds.values())
+        why = {i: 0 for i in mine if not self._rare(t, budget_state, feeds, away, i)}
         near = sorted(
             (_away(centre, self.places[feed]), self.numbers[feed], feed)
-            for feed in purse.near
+            for feed in budget_state.near
             if feed[0] not in self.gone
         )
-        if purse.asked.closest is not None:
-            far = [feed for _, _, feed in near[purse.asked.closest :]]
+        if budget_state.asked.closest is not None:
+            far = [feed for _, _, feed in near[budget_state.asked.closest :]]
             why |= {i: 1 for i in mine if i not in why and feeds[i] in far}
-        if purse.asked.budget is not None:
+        if budget_state.asked.budget is not None:
             rest = [i for i in mine if i not in why]
             if rest:
-                filled = purse.left + purse.asked.budget * ((t - purse.filled) / 1e6)
-                purse.left, purse.filled = min(filled, purse.asked.budget), t
+                filled = budget_state.left + budget_state.asked.budget * (
+                    (t - budget_state.filled) / 1e6
+                )
+                budget_state.left, budget_state.filled = min(filled, budget_state.asked.budget), t
             for i in sorted(rest, key=lambda i: (away[i], i)):
-                if purse.left > 0:
-                    purse.left -= len(said[i][1].payload) + MESSAGE_OVERHEAD
+                if budget_state.left > 0:
+                    budget_state.left -= len(said[i][1].payload) + MESSAGE_OVERHEAD
                 else:
                     why[i] = 2
         for i in mine:
             if i not in why:
-                purse.last[feeds[i]] = t
+                budget_state.last[feeds[i]] = t
         for i, reason in why.items():
-            purse.withheld[reason] += 1
+            budget_state.withheld[reason] += 1
             self.notes.append((key[0], i))
         return [i for i in mine if i not in why]
 
     def _rare(
-        self, t: int, purse: Purse, feeds: dict[int, Voice], away: dict[int, float], i: int
+        self,
+        t: int,
+        budget_state: SubscriptionBudget,
+        feeds: dict[int, Voice],
+        away: dict[int, float],
+        i: int,
     ) -> bool:
         def apart(j: int) -> float:
-            rates = [most for beyond, most in sorted(purse.asked.rates) if away[j] > beyond]
+            rates = [most for beyond, most in sorted(budget_state.asked.rates) if away[j] > beyond]
             return 0 if not rates else inf if rates[-1] == 0 else ceil(SECOND / rates[-1])
 
         def ready(j: int) -> bool:
-            return t - purse.last.get(feeds[j], -inf) >= apart(j) and apart(j) < inf
+            return t - budget_state.last.get(feeds[j], -inf) >= apart(j) and apart(j) < inf
 
         earlier = [j for j in feeds if j < i and feeds[j] == feeds[i] and ready(j)]
         return ready(i) and (apart(i) == 0 or not earlier)
 
     def tick(self, t: int) -> list[tuple[int, messages.WithheldNotice]]:
         notices = []
-        for (client, number), purse in self.purses.items():
-            if any(purse.withheld) and t - purse.told >= SECOND:
-                notices.append((client, messages.WithheldNotice(number, *purse.withheld)))
-                purse.withheld, purse.told = [0, 0, 0], t
+        for (client, number), budget_state in self.budget_states.items():
+            if any(budget_state.withheld) and t - budget_state.told >= SECOND:
+                notices.append((client, messages.WithheldNotice(number, *budget_state.withheld)))
+                budget_state.withheld, budget_state.told = [0, 0, 0], t
         return notices
 
 
@@ -189,7 +200,7 @@ def triples(harness: RealmHarness, heard: FlushDeliveries) -> list[tuple[int, in
 @settings(max_examples=100, deadline=None)
 def test_everybody_gets_what_is_left_of_it_and_is_told_what_is_not(history: list[Step]) -> None:
     harness = RealmHarness()
-    model = SparingModel(harness=harness)
+    model = ThrottlingModel(harness=harness)
     notes = []
     for later, client, step in [*history, (0, 0, FLUSH), (SECOND, 0, TICK)]:
         harness.now += later
