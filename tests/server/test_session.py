@@ -18,6 +18,7 @@ from support.brute_force import delivered
 from support.live_clients import expected_by_windows, join_client, run, service
 from support.raw_websocket import RawClient, connect_raw
 
+PATIENCE_S = 120.0
 EVERYWHERE = Area()
 LINE = "x" * 1_000
 
@@ -77,7 +78,9 @@ async def slow_reader(node: Server) -> RawClient:
     client = await connect_raw(node, buffer=4_096)
     client.send_request(messages.JoinRequest("slow"))
     client.send_request(messages.SubscribeRequest(5, EVERYWHERE))
-    await asyncio.sleep(0.1)
+    async with asyncio.timeout(PATIENCE_S):
+        while not any(one is not None and one.subscriptions for one in node.realm.clients):
+            await asyncio.sleep(0.01)
     return client
 
 
@@ -159,7 +162,7 @@ def test_a_client_who_never_reads_is_let_go_and_others_stay() -> None:
         async with service(limits=limits) as node:
             client = await slow_reader(node)
             sender, listener = await publish_many(node, 2_000, retain=False)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(node.gateway.sessions) > 2:
                     await asyncio.sleep(0.05)
             await sender.ask(messages.PublishRequest, 1.0, 1.0)

@@ -78,7 +78,7 @@ class Host:
         self._clock = clock
         self._now: Time = 0
         self._published_at: Time = -1
-        self._ledger = InterestLog(recorder, self._plan)
+        self._interest_log = InterestLog(recorder, self._plan)
         self._legs: list[tuple[Time, int, Callable[[], None]]] = []
         self._turn = count()
         self._transports: dict[NodeId, Transport] = {}
@@ -126,7 +126,7 @@ class Host:
             if now == self._published_at:
                 # At one moment, interests come before publications: this moment's are made.
                 now = self._now = now + 1
-            self._ledger.obey(now, node_id, command)
+            self._interest_log.obey(now, node_id, command)
         self._enter(node, lambda: node.obey(now, command))
         if isinstance(command, Leave):
             self.recorder.note(now, node_id, "left")
@@ -267,7 +267,7 @@ class Host:
         for handle in self._timers.pop(node_id).values():
             handle.cancel()
         self._signing.pop(node_id, None)
-        self._ledger.gone(self._now, node_id)
+        self._interest_log.gone(self._now, node_id)
         closing = asyncio.get_running_loop().create_task(self._transports.pop(node_id).close())
         self._closing[closing] = None
         closing.add_done_callback(self._closing.pop)

@@ -83,7 +83,7 @@ FILTERED = 500  # states at most for which a filter is asked at once
 
 
 class FlushInput(Struct):
-    """Publications of one flush: of clients here, with rows of SAID; and of other nodes."""
+    """Publications of one flush: of clients here, as a table; and of other nodes."""
 
     accepted: Sequence[AcceptedPublication]
     table: PublicationTable
@@ -130,7 +130,7 @@ class Realm:
         self._client_slots, self._subscription_slots = SlotAllocator(), SlotAllocator()
         self._next_entity = self._next_subscription = self._next_publication = entities_from
         self._waiting: list[AcceptedPublication] = []
-        self._waiting_rows = bytearray()  # the same, as rows of SAID
+        self._waiting_rows = bytearray()  # the same, as rows of PUBLICATION_DTYPE
         self._on_channels = False  # are some of them on another channel than the default one?
         self._attributed = False  # have some of them attributes?
         self._path_legs = PathLegs()

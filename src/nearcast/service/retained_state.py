@@ -37,7 +37,7 @@ pack_publication = Packing("=7q6d").pack  # a row of SAID
 
 
 def clear_retain(rows: bytearray, place: int) -> None:
-    """In packed rows of SAID: this publication is no state."""
+    """In packed rows of PUBLICATION_DTYPE: this publication is no state."""
     np.frombuffer(rows, PUBLICATION_DTYPE)["retain"][place] = 0
 
 

@@ -45,6 +45,8 @@ NOTHING, REDIR, SHORT = 0, 1, 2
 
 
 class Flows(NamedTuple):
+    """The flows of all sources as columns: who is in each group, and the path to each member."""
+
     size: Indices  # by source: how many are in its group
     first: NDArray[np.int64]  # by source: where its group begins in the columns of members
     block: NDArray[np.int64]  # by source: where its block begins

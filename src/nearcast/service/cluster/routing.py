@@ -133,7 +133,7 @@ class Routing:
             try:
                 if publication.attributes:
                     check_attributes(publication.attributes)
-                heard = self._realm.receive_remote(
+                accepted = self._realm.receive_remote(
                     publication.entity,
                     publication.name,
                     publication.id,
@@ -143,7 +143,7 @@ class Routing:
                 )
             except (ValueError, Refused):
                 continue
-            if heard:
+            if accepted:
                 self._received[publication.id] = sender, way, hops_of(code)
         for code, several in known.items():
             self._route_known(several, (sender, mode_of(code), hops_of(code)))
