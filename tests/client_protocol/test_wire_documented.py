@@ -16,12 +16,12 @@ from nearcast.client_protocol.geometry_json import Area, region_from_area
 from nearcast.errors import ConfigError
 from nearcast.model.subscription import Value
 from nearcast.server import gateway
-from nearcast.server.access.grants import Claims
 from nearcast.server.access.tokens import read_tokens
 from nearcast.server.config import KEYS, default_file, load_settings, meanings
 from nearcast.server.http import api, protocol, upgrade
 from nearcast.server.server import Server
 from nearcast.service import throttling
+from nearcast.service.access.grants import Claims
 from support.join_targets import address, quiet, run
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"

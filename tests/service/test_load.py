@@ -13,7 +13,6 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server import gateway, memory, request_cost
 from nearcast.server import session as session_module
-from nearcast.server.access.tokens import TokenBucket
 from nearcast.server.config import LimitSettings
 from nearcast.server.server import Server
 from nearcast.server.session import (
@@ -25,6 +24,7 @@ from nearcast.server.session import (
     trim_queue,
 )
 from nearcast.service import realm
+from nearcast.service.access.token_bucket import TokenBucket
 from support.live_clients import WAIT_S, join_client, run, service
 from support.raw_websocket import RawClient, connect_raw, masked
 

@@ -23,8 +23,6 @@ from nearcast.errors import MalformedMessageError, Refused
 from nearcast.matching.matcher import Integers
 from nearcast.server import memory, request_cost
 from nearcast.server.access.failed_tokens import FailedTokens
-from nearcast.server.access.permission import check_listening, check_publishing
-from nearcast.server.access.quotas import Quotas, check_subscriptions
 from nearcast.server.access.tokens import AccessControl, AccessDecision, Denied
 from nearcast.server.clock import clock
 from nearcast.server.config import LimitSettings
@@ -39,6 +37,8 @@ from nearcast.server.session import (
     fair_level,
     with_traced_subscriptions,
 )
+from nearcast.service.access.permission import check_listening, check_publishing
+from nearcast.service.access.quotas import Quotas, check_subscriptions
 from nearcast.service.client_state import AcceptedPublication, ClientState, FlushDeliveries
 from nearcast.service.frames import DeliveryFrames, delivery_frames, only_buildable, websocket_frame
 from nearcast.service.realm import HOPS, Realm, flush_isolating_failures

@@ -25,15 +25,15 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import CloseCode, close_reason
 from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S, WebSocketEndpoint
 from nearcast.matching.matcher import Integers
-from nearcast.server.access.grants import Grant
-from nearcast.server.access.tokens import TokenBucket
 from nearcast.server.http.addresses import remote_address
+from nearcast.service.access.grants import Grant
+from nearcast.service.access.token_bucket import TokenBucket
 from nearcast.service.client_state import ClientState, FlushDeliveries
 from nearcast.service.frames import websocket_frame
 
 if TYPE_CHECKING:
-    from nearcast.server.access.quotas import HolderUsage
     from nearcast.server.gateway import Gateway
+    from nearcast.service.access.quotas import HolderUsage
 
 HIGH_WATER = 32_768  # bytes that a transport buffers before messages queue
 WRITE_PIECE = 32_768  # bytes written at once when a queue drains

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from nearcast.errors import AccessError
 from nearcast.server.access import jwts
-from nearcast.server.access.grants import Channels, Grant
 from nearcast.server.access.jwts import JwtVerifier, load_keys, read_keys
 from nearcast.server.access.tokens import AccessControl, AccessDecision, Denied, load_access
 from nearcast.server.config import JwtSettings
+from nearcast.service.access.grants import Channels, Grant
 from nearcast.space.shapes import box, disc
 from support.jwt_issuer import (
     NOW,

@@ -12,17 +12,17 @@ from nearcast.client_protocol.geometry_json import Area, region_from_area
 from nearcast.errors import AccessError
 from nearcast.server.access import failed_tokens
 from nearcast.server.access.failed_tokens import FailedTokens
-from nearcast.server.access.grants import Channels, Grant, contains_shape, stays_within
-from nearcast.server.access.quotas import Quotas
 from nearcast.server.access.tokens import (
     AccessControl,
     Denied,
-    TokenBucket,
     foreign_page_refusal,
     load_access,
     read_tokens,
 )
 from nearcast.server.http.addresses import network_of
+from nearcast.service.access.grants import Channels, Grant, contains_shape, stays_within
+from nearcast.service.access.quotas import Quotas
+from nearcast.service.access.token_bucket import TokenBucket
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, cuboid, disc, point
 

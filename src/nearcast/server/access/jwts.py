@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from nearcast.errors import AccessError
-from nearcast.server.access.grants import Claims, grant_from_claims
 from nearcast.server.access.tokens import UNKNOWN, AccessDecision, Denied
 from nearcast.server.config import JwtSettings
+from nearcast.service.access.grants import Claims, grant_from_claims
 
 LOG = logging.getLogger(__name__)
 REFRESH_S = 10.0  # between two looks at the keys because a token named an unknown one

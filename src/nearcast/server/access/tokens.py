@@ -18,8 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.errors import AccessError
-from nearcast.server.access.grants import Claims, Grant, grant_from_claims
 from nearcast.server.config import JwtSettings, is_loopback
+from nearcast.service.access.grants import Claims, Grant, grant_from_claims
 
 if TYPE_CHECKING:
     from nearcast.server.access.jwts import JwtVerifier
@@ -75,30 +75,6 @@ class AccessControl:
     async def refresh(self) -> bool:
         """Fetch the keys of JWTs again, if that may help. True: they have changed by this."""
         return self._jwts is not None and await self._jwts.refresh()
-
-
-class TokenBucket:
-    """So many requests a second; saved up for at most two. Time is looked at only when empty."""
-
-    def __init__(self, rate: int, now: float) -> None:
-        self.rate, self._filled = rate, now
-        self._left = 2.0 * rate
-
-    def take(self) -> bool:
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
-
-    def charge(self, cost: int) -> None:
-        """Take that much more, into debt if need be: of at most two seconds. Below 0: give back."""
-        self._left = max(self._left - cost, -2.0 * self.rate)
-
-    def fill(self, now: float) -> bool:
-        """After `take` failed: is there one after all?"""
-        gained = (now - self._filled) * self.rate
-        self._left, self._filled = min(self._left + gained, 2.0 * self.rate), now
-        return self.take()
 
 
 class _Entry(Claims, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,6 @@ from nearcast.client_protocol.geometry_json import Area, shape_from_fields
 from nearcast.client_protocol.limits import checked_region
 from nearcast.errors import Busy, Refused
 from nearcast.server import overview
-from nearcast.server.access.grants import Grant, Role
 from nearcast.server.access.tokens import Denied
 from nearcast.server.gateway import Gateway
 from nearcast.server.http import cors
@@ -28,6 +27,7 @@ from nearcast.server.http.protocol import (
     Route,
     json_response,
 )
+from nearcast.service.access.grants import Grant, Role
 from nearcast.service.client_state import ClientState
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ import msgspec
 from msgspec import Struct
 
 from nearcast.client_protocol.websocket_framing import WebSocketEndpoint
-from nearcast.server.access.tokens import TokenBucket
 from nearcast.server.http import cors
 from nearcast.server.http.addresses import remote_address
 from nearcast.server.http.connections import UNREAD, OpenConnections
@@ -35,6 +34,7 @@ from nearcast.server.http.head import (
     websocket_request,
 )
 from nearcast.server.http.upgrade import picows_protocol
+from nearcast.service.access.token_bucket import TokenBucket
 
 __all__ = [
     "HttpConnection",

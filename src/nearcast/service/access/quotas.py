@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from nearcast.errors import Refused
-from nearcast.server.access.grants import Grant
-from nearcast.server.access.tokens import TokenBucket
+from nearcast.service.access.grants import Grant
+from nearcast.service.access.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from nearcast.server.session import Session

@@ -5,7 +5,7 @@ from typing import Any
 from nearcast.client_protocol.geometry_json import Area, shape_from_fields
 from nearcast.client_protocol.limits import Limits, checked_region, refuse_value_errors
 from nearcast.errors import Refused
-from nearcast.server.access.grants import Grant
+from nearcast.service.access.grants import Grant
 
 
 def check_publishing(grant: Grant, request: Any) -> None:
