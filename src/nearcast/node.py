@@ -52,34 +52,38 @@ class Timer(Struct, frozen=True):
     """A timer of a node, as a value: setting an equal one again moves it."""
 
 
-class Send(Struct, frozen=True):
+class Effect(Struct, frozen=True):
+    """What a node wants its host to do."""
+
+
+class Send(Effect, frozen=True):
     """Send a message to one node."""
 
     to: NodeId
     message: Message
 
 
-class SendMany(Struct, frozen=True):
+class SendMany(Effect, frozen=True):
     """One message to many nodes, encoded and recorded once. Means a Send to each, in order."""
 
     to: Sequence[NodeId]
     message: Message
 
 
-class SetTimer(Struct, frozen=True):
+class SetTimer(Effect, frozen=True):
     """Call `wake` with this timer after `delay`."""
 
     timer: Timer
     delay: Time
 
 
-class ClearTimer(Struct, frozen=True):
+class ClearTimer(Effect, frozen=True):
     """Forget this timer. It need not be set."""
 
     timer: Timer
 
 
-class Deliver(Struct, frozen=True):
+class Deliver(Effect, frozen=True):
     """Deliver a publication to the application, for these subscriptions, after so many hops."""
 
     publication: Publication
@@ -87,7 +91,7 @@ class Deliver(Struct, frozen=True):
     hops: int
 
 
-class Note(Struct, frozen=True):
+class Note(Effect, frozen=True):
     """Record a fact in the trace: joined, linked, split, ignored, …"""
 
     fact: str
@@ -95,11 +99,8 @@ class Note(Struct, frozen=True):
     value: float | None = None
 
 
-class Stop(Struct, frozen=True):
+class Stop(Effect, frozen=True):
     """The node has left its overlay; the host forgets it."""
-
-
-Effect: TypeAlias = Send | SendMany | SetTimer | ClearTimer | Deliver | Note | Stop
 
 
 class Outbox:
@@ -110,6 +111,10 @@ class Outbox:
     def __init__(self) -> None:
         self._effects: list[Effect] = []
         self.stopped = False  # from then on inputs have no effect
+
+    def put(self, effect: Effect) -> None:
+        """An effect of a kind that only some hosts know."""
+        self._effects.append(effect)
 
     def send(self, to: NodeId, message: Message) -> None:
         self._effects.append(Send(to, message))

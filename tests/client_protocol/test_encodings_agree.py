@@ -166,9 +166,8 @@ class Pair:
             frame = (in_packed if form is P else in_json)(kind, said)
             session, wire = node.join(form)
             if kind is messages.JoinRequest:
-                session.client = node.gateway.detach(session)
-                node.gateway.realm.leave(node.now(), session.client)
-                session.client = None
+                node.gateway.service._end_client(session)
+                node.gateway.apply(node.gateway.service.out.drain())
             else:
                 area = Area(formula="x < v")
                 node.say(

@@ -1,6 +1,7 @@
 """A gateway without sockets: clients' frames go in as bytes, and what is written is kept."""
 
 import asyncio
+from random import Random
 from typing import Any
 
 from nearcast.client_protocol import messages
@@ -10,6 +11,7 @@ from nearcast.server.config import LimitSettings
 from nearcast.server.gateway import TICKS_PER_SECOND, Gateway
 from nearcast.server.session import Session
 from nearcast.service.realm import Realm
+from nearcast.service.service import TICK, Service
 
 LIMITS = LimitSettings(requests=10**9, refusals=10**9, join_s=1e6)
 
@@ -92,7 +94,8 @@ class Node:
 
     async def _made(self, limits: LimitSettings) -> Gateway:
         realm = Realm(MATCHERS["scan"](), limits, None)
-        return Gateway(realm, limits, AccessControl({}), now=self.now)
+        service = Service(0, Random(0), realm, limits, requests=limits.requests)
+        return Gateway(service, limits, AccessControl({}), self.now)
 
     def now(self) -> int:
         self.t += 1
@@ -120,7 +123,7 @@ class Node:
         while self.gateway.realm.waiting:
             self.gateway.flush()
         self.t += 1_000_000
-        self.gateway._notify(self.gateway.realm.tick(self.t))
+        self.gateway.wake(TICK)
         self.gateway._ticks += TICKS_PER_SECOND
         self.gateway._every_second()
         self.gateway._resume_reading()

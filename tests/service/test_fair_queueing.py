@@ -1,6 +1,7 @@
 """A flush is bounded and shared: who costs little does not wait for who costs much."""
 
 import asyncio
+from random import Random
 from types import SimpleNamespace
 
 import msgspec
@@ -13,10 +14,12 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
+from nearcast.node import Outbox
 from nearcast.server.in_process import World
 from nearcast.service import fair_queueing
 from nearcast.service.cluster.handover import Handover, OfferedClient
 from nearcast.service.cluster.realm import ClusterRealm
+from nearcast.service.connections import Connections
 from nearcast.service.fair_queueing import AT_ONCE, DELIVERY_STEPS, PAIR_STEPS, PUBLICATION_STEPS
 from nearcast.service.realm import FlushDeliveries, Limits
 from nearcast.space.motion import SECOND
@@ -328,15 +331,17 @@ def test_a_client_is_handed_over_only_when_all_that_it_published_is_delivered() 
         together.ask(CROWD, SAID)
     flush(together)
     state, gone = together.client_state(CROWD), []
-    passages = Handover(SimpleNamespace(gateway=None, realm=together.realm), lambda *_: None)
-    passages._release_client = lambda _now, ticket, _offer: gone.append(ticket)
-    passages.claimed = {"ticket": OfferedClient(SimpleNamespace(client=state), state, 2, 0)}
+    out = Outbox()
+    connections = Connections(out, Limits(), "")
+    handover = Handover(SimpleNamespace(realm=together.realm), out, connections, Random(0))
+    handover._release_client = lambda _now, ticket, _offer: gone.append(ticket)
+    handover.claimed = {"ticket": OfferedClient(SimpleNamespace(client=state), state, 2, 0)}
     while together.realm.publications_waiting(state):
-        passages.release_claimed(together.now)
-        assert not gone and "ticket" in passages.claimed
+        handover.release_claimed(together.now)
+        assert not gone and "ticket" in handover.claimed
         flush(together)
-    passages.release_claimed(together.now)
-    assert gone == ["ticket"] and not passages.claimed
+    handover.release_claimed(together.now)
+    assert gone == ["ticket"] and not handover.claimed
 
 
 def test_a_world_inside_a_program_delivers_what_one_flush_leaves() -> None:

@@ -39,6 +39,7 @@ def message(n: int, size: int = 100, retain: bool = False) -> tuple[bytes, Queue
 def slow_session(**limits: int) -> Session:
     """Its transport is full, and nobody reads."""
     node: Any = SimpleNamespace(limits=LimitSettings(**limits), queued=0, read=None)
+    node.now = lambda: 0
     session = Session(node)
     session.paused = True
     return session
@@ -290,6 +291,7 @@ def test_nearby_and_watching_cost_by_how_many_states_there_are() -> None:
 
 def test_the_largest_queue_pays_first_and_notices_alone_end_a_client() -> None:
     node: Any = SimpleNamespace(limits=LimitSettings(queues_bytes=3_000), queued=0, read=None)
+    node.now = lambda: 0
     node._record_dropped = lambda *_: None
     many, few, notices = (Session(node) for _ in range(3))
     node.sessions, cut = [many, few, notices], []

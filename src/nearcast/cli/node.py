@@ -75,7 +75,7 @@ def run_node(arguments: argparse.Namespace) -> int:
             trace.append(service.recording.path)
         url = service.url.removesuffix("/ws")
         page = f"{url.replace('ws', 'http', 1)}/"
-        links = service.cluster.links if service.cluster else None
+        links = service.cluster_host.links if service.cluster_host else None
         cluster = f"{links.host}:{links.port}" if links else None
         if arguments.json:
             write_json(

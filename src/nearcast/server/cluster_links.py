@@ -55,7 +55,6 @@ class ClusterLinks(TlsTransport):
         self.members: dict[NodeId, None] = {}  # nodes that have shown the key
         self.refused = ""  # the reason why another node refused this one
         self.on_broken: Callable[[NodeId], None] = lambda _: None
-        self.on_refused: Callable[[], None] = lambda: None
         self._secret = key
         self._shown: dict[Link, None] = {}
         self._early: dict[
@@ -114,7 +113,6 @@ class ClusterLinks(TlsTransport):
         if link is not None and link in self._links:
             if link.called:  # we wanted to join: either side has seen that the keys differ
                 self.refused = WRONG_KEY
-                self.on_refused()
             LOG.warning("node %d is refused: it has not shown the key of this cluster", sender)
             link.connection.write(
                 b"".join(make_frame(MESSAGE, CODEC.encode(LinkRefused(NO_CREDENTIAL))))

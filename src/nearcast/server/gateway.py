@@ -1,4 +1,4 @@
-"""Between the sockets and the realm: reads requests, carries them out, and delivers publications.
+"""Hosts the service for WebSocket clients: reads requests, and writes notices and publications.
 
 Publications wait for a moment, so that one flush reads and matches many and writes to each client
 once: a loop over a thousand frames costs a third of as many visits between other things. How long
@@ -8,12 +8,11 @@ is; when busy, a flush is followed by a pause of several times its own length, u
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
@@ -24,11 +23,11 @@ from nearcast.matching.matcher import Integers
 from nearcast.server import memory, request_cost
 from nearcast.server.access.failed_tokens import FailedTokens
 from nearcast.server.access.tokens import AccessControl, AccessDecision, Denied
-from nearcast.server.clock import clock
 from nearcast.server.config import LimitSettings
 from nearcast.server.http.connections import OpenConnections
 from nearcast.server.http.protocol import HttpError, HttpRequest
 from nearcast.server.metrics import Metrics
+from nearcast.server.service_host import ServiceHost
 from nearcast.server.session import (
     DIRECT_WRITE,
     QUEUE_SLACK,
@@ -37,25 +36,43 @@ from nearcast.server.session import (
     fair_level,
     with_traced_subscriptions,
 )
-from nearcast.service.access.permission import check_listening, check_publishing
-from nearcast.service.access.quotas import Quotas, check_subscriptions
-from nearcast.service.client_state import AcceptedPublication, ClientState, FlushDeliveries
-from nearcast.service.frames import DeliveryFrames, delivery_frames, only_buildable, websocket_frame
-from nearcast.service.realm import HOPS, Realm, flush_isolating_failures
+from nearcast.service.client_state import ClientState, FlushDeliveries
+from nearcast.service.connection import Connection
+from nearcast.service.effects import (
+    CloseConnection,
+    DeliverFlush,
+    DeliverMissed,
+    Fault,
+    Notify,
+    Refuse,
+    Reply,
+    Serve,
+    StopServing,
+)
+from nearcast.service.frames import (
+    DeliveryFrames,
+    delivery_frames,
+    message_frame,
+    only_buildable,
+    websocket_frame,
+)
+from nearcast.service.realm import HOPS
+from nearcast.service.service import FLUSH, INTERNAL_ERROR, Service
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.live_recording import ROTATE_S, LiveRecording
 
-if TYPE_CHECKING:
-    from nearcast.service.cluster.cluster_node import ClusterNode
-
 LOG = logging.getLogger(__name__)
+INTERESTS = (
+    messages.SubscribeRequest,
+    messages.MoveRequest,
+    messages.TuneRequest,
+    messages.UnsubscribeRequest,
+)
 PAUSE_FACTOR = 10.0  # of a flush's own duration: flushing takes a tenth of the time
 WRITE_S = 4e-6  # what the kernel takes to send to one client, which it does after the flush
 TICK_S = 0.1
-NODE_NUMBER = 0  # the node's own number in the trace; clients' begin at 1
 TICKS_PER_SECOND = 10
 TOKEN_NEEDED = "a token that this node knows is needed"
-INTERNAL_ERROR = "the node made a mistake; its log has more"
 REFUSALS_S = 10  # seconds during which `limits.refusals` are too many
 
 
@@ -63,22 +80,18 @@ def _discard(frames: bytes) -> None:
     """Used instead of a write: for entities without a connection, and for paused clients."""
 
 
-class Gateway:
+class Gateway(ServiceHost):
     """Serves the WebSocket clients of a node: reads requests, flushes, delivers."""
 
     def __init__(
-        self, realm: Realm, limits: LimitSettings, access: AccessControl, *,
-        name: str = "", flush_s: float = 0.05, recording: LiveRecording | None = None,
-        now: Callable[[], Time] | None = None,
+        self, service: Service, limits: LimitSettings, access: AccessControl,
+        now: Callable[[], Time], *,
+        flush_s: float = 0.05, recording: LiveRecording | None = None,
     ) -> None:  # fmt: skip
-        self.realm, self.limits, self.access, self.name = realm, limits, access, name
-        self.loop = asyncio.get_running_loop()
-        self.now = now or clock()
+        self.limits, self.access = limits, access
         self.metrics = Metrics()
         self.sessions: dict[Session, None] = {}  # all WebSocket connections, the oldest first
         self.connections = OpenConnections(limits, self.metrics)
-        self.clients = 0  # of them, those who have joined
-        self.recording = recording
         self._session_at: list[Session | None] = []  # by a client's place
         # The same by a client's place: how to write, whether packed, messages and bytes written.
         self._writes: list[Callable[[bytes], None]] = []
@@ -90,22 +103,19 @@ class Gateway:
         self._paused_reading: dict[Session, int] = {}  # whose reading is paused, until which tick
         self._read_work = 0  # since the last tick
         self._unread: list[tuple[Session, bytes]] = []  # publications
+        self._written = 0  # clients, in the present flush
         self._longest_frame, self._longest_pause = limits.frame, flush_s
         self._most_bytes = limits.bytes
         self._flush_timer: asyncio.Handle | None = None
         self._flush_not_before = self._first_waits_since = 0.0
-        self._outcomes: dict[int, asyncio.Future[tuple[Time, int]]] = {}  # by publication
         self._ticks = 0
-        self._last_states: dict[int, AcceptedPublication] = {}  # by entity, for the trace
         self._rotate_at = monotonic() + ROTATE_S
-        self._timer = self.loop.call_later(TICK_S, self._tick)
         self.failed_tokens = FailedTokens()
-        self.quotas = Quotas(limits.requests)
         self._late_joins: set[asyncio.Task[None]] = set()  # joins whose tokens are not known
         self._memory = memory.MemoryTrimmer()
         self._bytes_moved = 0  # bytes in and out, until the last second
-        self.cluster: ClusterNode | None = None
-        self.number = NODE_NUMBER  # of this node in the trace
+        super().__init__(service, now, recording)
+        self._timer = self.loop.call_later(TICK_S, self._tick)
 
     # Connections.
 
@@ -116,45 +126,56 @@ class Gateway:
             raise HttpError(503, f"this node serves at most {self.limits.clients} clients")
         return Session(self, request.token)
 
+    @property
+    def clients(self) -> int:
+        """How many connections have joined."""
+        return self.service.connections.clients
+
     def connected(self, session: Session) -> None:
         self.metrics.connections += 1
         self.sessions[session] = None
+        self.apply(self.service.open(self.now(), session))
+
+    def before_input(self) -> None:
+        """What clients have published comes before anything else that happens."""
+        self._handle_publications()
 
     def disconnected(self, session: Session) -> None:
+        """The connection has ended, whoever ended it."""
+        self._handle_publications()
         self.sessions.pop(session, None)
         self.connections.closed(session.raw)
-        self.end_client(session)
+        self._drop_unread(session)
+        self.apply(self.service.close(self.now(), session))
 
-    def end_client(self, session: Session) -> None:
-        """The client of this session leaves: its subscriptions and queue end."""
+    def end(self, session: Session, reason: str, code: CloseCode) -> None:
+        """End a connection."""
         self._handle_publications()
-        self.quotas.leave(session)
-        self._record_dropped(session, session.clear_queue())
-        if session.unread_frames is not None:
-            session.unread_frames = None
-            del self._paused_reading[session]
-            if not session.closing:
-                session.raw.resume_reading()
-        if self.cluster is not None:
-            self.cluster.handover.return_client(session)
-        client = self.detach(session)
-        if client is not None:
-            self.realm.leave(self.now(), client)
+        self.apply(self.service.end(self.now(), session, reason, code))
 
-    def detach(self, session: Session) -> ClientState | None:
-        """Stop serving the client by this connection. Gives the client."""
-        client, session.client = session.client, None
-        if client is not None:
-            self.clients -= 1
-            self._record_traffic(session, client)
-            self._last_states.pop(client.entity, None)
-            self._slow.pop(client.slot, None)
-            self._session_at[client.slot], self._writes[client.slot] = None, _discard
-        return client
+    def _drop_unread(self, session: Session) -> bool:
+        """Forget what waits for this client or was read of it. Was its reading paused?"""
+        self._record_dropped(session, session.clear_queue())
+        if session.unread_frames is None:
+            return False
+        session.unread_frames = None
+        del self._paused_reading[session]
+        return True
+
+    def on_close_connection(self, close: CloseConnection) -> None:
+        session = self._session(close.connection)
+        if self._drop_unread(session):
+            session.raw.resume_reading()  # of its answer to the close frame
+        session.finish(close.reason, close.code)
+
+    def on_stop_serving(self, stop: StopServing) -> None:
+        session, client = self._session(stop.connection), stop.client
+        self._record_traffic(session, client)
+        self._slow.pop(client.slot, None)
+        self._session_at[client.slot], self._writes[client.slot] = None, _discard
 
     def end_http_entity(self, client: ClientState) -> None:
         """End an entity that published over HTTP, with its retained states."""
-        self._last_states.pop(client.entity, None)
         self.realm.leave(self.now(), client)
 
     # Requests.
@@ -174,14 +195,22 @@ class Gateway:
             if self._flush_timer is None:
                 self.schedule_flush()
             return
-        if session.elsewhere is not None and self.cluster is not None:
-            self.cluster.handover.forward_request(session, frame, binary)
-            return
         self._handle_publications()
+        if session.elsewhere is not None:
+            self._forward(session, frame, binary)
+            return
         encoding = messages.MSGPACK if binary else messages.JSON
         if session.encoding is None:
             session.encoding = encoding
         self._handle_frame(session, frame, encoding)
+
+    def _forward(self, session: Session, frame: bytes, binary: bool) -> None:
+        """A request of a client that another node serves now."""
+        if session.bucket.take() or session.bucket.fill(self.now() / SECOND):
+            self.forward(session, frame, binary)
+        else:
+            error = f"a client makes at most {session.bucket.rate} requests a second"
+            self._refuse(session, messages.ErrorNotice(error))
 
     def _handle_publications(self) -> None:
         """Handle the publications that were collected."""
@@ -209,14 +238,10 @@ class Gateway:
             if number is not None and not 0 <= number < messages.REQUEST_IDS_END:
                 number = None  # no answer could repeat it
                 raise Refused("an id is from 0 to 2**53 - 1")
-            if not session.bucket.take() and not session.bucket.fill(monotonic()):
+            if not session.bucket.take() and not session.bucket.fill(self.now() / SECOND):
                 raise Refused(f"a client makes at most {session.bucket.rate} requests a second")
             if type(request) is encoding.publish_class:
-                if session.client is None:
-                    raise Refused("join first")
-                if session.limited and session.grant is not None:
-                    check_publishing(session.grant, request)
-                self.realm.publish(session.client, request, encoding)
+                self.service.publish(session, request, encoding)
                 if self._flush_timer is None:
                     self.schedule_flush()
                 session.published += 1
@@ -230,7 +255,13 @@ class Gateway:
                 self._pause_reading(session, self._ticks + 1, frame, encoding.binary)
                 return
             self._read_work += request_cost.parse_cost(kind, request)
-            self._handle_request(session, kind, request)
+            if kind is messages.JoinRequest:
+                self._join(session, request)
+            else:
+                effects = self.service.request(self.now(), session, kind, request)
+                refused = bool(effects) and type(effects[0]) is Refuse
+                self.metrics.interests += kind in INTERESTS and not refused
+                self.apply(effects)
         except (Refused, MalformedMessageError) as why:
             self._refuse(session, messages.ErrorNotice(str(why), number))
         except Exception:
@@ -290,56 +321,28 @@ class Gateway:
             if session.unread_frames is None and not session.closing:
                 session.raw.resume_reading()
 
-    def _charge(self, session: Session, cost: int) -> None:
-        """Charge what a request costs beyond the one token that every request takes."""
-        session.bucket.charge(cost)
-        self._read_work += request_cost.TOKEN_COST * cost
+    def on_reply(self, reply: Reply) -> None:
+        session = self._session(reply.connection)
+        if reply.cost:  # beyond the one token that every request takes
+            session.bucket.charge(reply.cost)
+            self._read_work += request_cost.TOKEN_COST * reply.cost
+        session.send(reply.notice)
 
-    def _handle_request(self, session: Session, kind: type, request: Any) -> None:
-        if kind is messages.JoinRequest:
-            self._join(session, request)
-            return
-        client, realm, now = session.client, self.realm, self.now()
-        if client is None:
-            raise Refused("join first")
-        assert session.grant is not None
-        if kind is messages.NearbyRequest:
-            check_listening(session.grant, request.area, request.channel, self.limits)
-            found = realm.nearby(now, request, client.form)
-            self._charge(session, realm.query_cost(len(found)))
-            session.send(messages.NearbyNotice(found, request.id))
-            return
-        notices: list[messages.Notice] = []
-        if kind is messages.MoveRequest:
-            known = client.subscriptions.get(request.subscription)
-            if known is not None:
-                check_listening(
-                    session.grant, request.area, known.subscription.channel, self.limits
-                )
-            realm.move(now, client, request)
-        elif kind is messages.SubscribeRequest:
-            check_listening(session.grant, request.area, request.channel, self.limits)
-            check_subscriptions(session, request.subscription)
-            notices = realm.subscribe(now, client, request)
-        elif kind is messages.TuneRequest:
-            realm.tune(now, client, request)
-        elif kind is messages.UnsubscribeRequest:
-            realm.unsubscribe(now, client, request)
-        elif kind is messages.WithdrawRequest:
-            realm.withdraw(now, client, request)
-            self._last_states.pop(client.entity, None)
-        self.metrics.interests += kind not in (messages.LeaveRequest, messages.WithdrawRequest)
-        if request.id is not None:
-            number = None
-            if kind is messages.SubscribeRequest:
-                number = client.subscriptions[request.subscription].subscription.id
-            session.send(messages.DoneNotice(request.id, realm.now, subscription=number))
-        for notice in notices:
-            if isinstance(notice, messages.InsideNotice):
-                self._charge(session, realm.query_cost(len(notice.entities)))
-            session.send(notice)
-        if kind is messages.LeaveRequest:
-            session.end("you left", CloseCode.NORMAL)
+    def on_refuse(self, refuse: Refuse) -> None:
+        self._refuse(self._session(refuse.connection), refuse.error)
+
+    def on_fault(self, fault: Fault) -> None:
+        self.metrics.faults += fault.lost
+        super().on_fault(fault)
+
+    def _log_fault(self, what: str) -> None:
+        """Count and log an internal error; called while the exception is being handled."""
+        self.metrics.faults += 1
+        LOG.exception(what)
+
+    def _session(self, connection: Connection) -> Session:
+        assert isinstance(connection, Session)
+        return connection
 
     # Tokens.
 
@@ -364,25 +367,12 @@ class Gateway:
     def replace_access(self, access: AccessControl) -> None:
         """Use these tokens and keys from now on. Sessions whose token is gone end."""
         self.access = access
+        self._handle_publications()
         for session in list(self.sessions):
             if session.grant is not None:
                 grant = access.renewed(session.grant)
-                if grant is None:
-                    session.end("your token is not valid any more")
-                elif grant is not session.grant:
-                    session.allow(grant)
-                    self.check_subscriptions(session)
-
-    def check_subscriptions(self, session: Session) -> bool:
-        """Are the subscriptions of the client still allowed? If not, its session ends."""
-        grant, client = session.grant, session.client
-        if grant is None or client is None or not grant.limits_listening:
-            return True
-        wanted = [active.subscription for active in client.subscriptions.values()]
-        if any(grant.listening_refusal(one.region, one.channel) for one in wanted):
-            session.end("your token does not allow what you listen to any more")
-            return False
-        return True
+                if grant is not session.grant:
+                    self.apply(self.service.allow(self.now(), session, grant))
 
     def _join(self, session: Session, request: Any) -> None:
         if session.client is not None:
@@ -398,8 +388,7 @@ class Gateway:
             self._late_joins.add(task)
             task.add_done_callback(self._late_joins.discard)
             return
-        session.allow(decision)
-        self._start_client(session, request)
+        self.apply(self.service.join(self.now(), session, request, decision))
 
     async def _join_after_recheck(
         self, session: Session, request: Any, token: str, denied: Denied
@@ -414,46 +403,11 @@ class Gateway:
         session.joining = False
         if session.closing:
             return
-        session.allow(decision)
-        try:
-            self._start_client(session, request)
-        except Refused as why:
-            session.send(messages.ErrorNotice(str(why), request.id))
-            session.end(str(why))
-        except Exception:
-            LOG.exception("a join failed")
-            session.end("the node made a mistake; its log has more")
-
-    def _start_client(self, session: Session, request: Any) -> None:
-        """The token is valid: start a client, or continue one by its handover ticket."""
-        assert session.encoding is not None
-        assert session.grant is not None
-        if request.ticket and self.cluster is None:
-            raise Refused("this node is in no cluster, and knows of no tickets")
-        self.quotas.leave(session)  # an earlier attempt may have been with another token
-        self.quotas.enter(session, session.grant, monotonic())
-        if request.ticket and self.cluster is not None:
-            self.cluster.handover.claim_client(session, request)
-            session.joining = True  # until it is welcomed or turned away, by this token
-            return
-        if self.clients >= self.limits.clients:  # others have joined since it connected
-            self.metrics.refused_full += 1
-            full = "this node has no room for another client"
-            session.send(messages.ErrorNotice(full, request.id))
-            session.end(f"this node serves at most {self.limits.clients} clients")
-            return
-        client = self.realm.join(self.now(), request.name, session.encoding)
-        self.welcome(session, client, request.id)
-
-    def welcome(self, session: Session, client: ClientState, number: int | None) -> None:
-        """Serve the client by this connection, and send it the welcome notice."""
-        self.attach(client, session)
-        limits = {name: float(value) for name, value in asdict(self.limits).items()}
-        nodes = self.cluster.urls() if self.cluster else []
-        welcome = messages.WelcomeNotice(
-            client.entity, self.realm.now, self.name, limits=limits, id=number, nodes=nodes
-        )
-        session.send(welcome)
+        effects = self.service.join(self.now(), session, request, decision)
+        self.apply(effects)
+        for effect in effects:
+            if isinstance(effect, Refuse):
+                session.end(effect.error.reason)
 
     def record_delivery(
         self, client: ClientState, publication: int, subscriptions: tuple[int, ...]
@@ -463,11 +417,11 @@ class Gateway:
             recorder, now = self.recording.recorder, self.now()
             recorder.delivered(now, client.entity, publication, subscriptions, HOPS)
 
-    def attach(self, client: ClientState, session: Session) -> None:
+    def on_serve(self, serve: Serve) -> None:
         """Write this client's deliveries to this connection from now on."""
+        session, client = self._session(serve.connection), serve.client
         self._grow_columns(client.slot + 1)
         place = client.slot
-        self.clients += 1
         self.connections.joined(session.raw)
         self._session_at[place] = session
         self._packed[place] = client.form.binary
@@ -505,10 +459,6 @@ class Gateway:
         """Nothing waits to be flushed."""
         return self._flush_timer is None
 
-    def outcome(self, publication: int) -> "asyncio.Future[tuple[Time, int]]":
-        """When the publication was made and how many subscriptions received it, after its flush."""
-        return self._outcomes.setdefault(publication, self.loop.create_future())
-
     def flush(self) -> None:
         """Match and deliver the waiting publications, and decide when the next flush may be."""
         if self._flush_timer is not None:
@@ -518,69 +468,34 @@ class Gateway:
         self._handle_publications()
         if not self.realm.waiting:
             return
-        written, metrics = 0, self.metrics
-        for flushed in flush_isolating_failures(self.realm, self.now, self._match_failed):
-            written += self._deliver_flush(flushed)
-            metrics.publications += len(flushed.publications)
-            metrics.deliveries += len(flushed)
-            metrics.latency.add(monotonic() - self._first_waits_since, len(flushed))
-        ended, accounts = monotonic(), self.realm.accounts
+        self._written = 0
+        self.wake(FLUSH)
+        ended, metrics, accounts = monotonic(), self.metrics, self.realm.accounts
         metrics.flushes += 1
         metrics.work, metrics.busy = accounts.work, accounts.refused
         metrics.cut_short = accounts.cut_short
-        took = ended - began + WRITE_S * written
+        took = ended - began + WRITE_S * self._written
         self._flush_not_before = ended + min(PAUSE_FACTOR * took, self._longest_pause)
         if self.realm.waiting:  # more than fits into one flush: first let the loop do other work
             self._first_waits_since = began
-            self._flush_timer = self.loop.call_soon(self.flush)
 
-    def _deliver_flush(self, flushed: FlushDeliveries) -> int:
-        """Deliver, acknowledge and forward the result of one flush. Gives the number of clients."""
-        if self.cluster is not None:
-            try:
-                self.cluster.flushed(flushed.own)
-            except Exception:
-                self._log_fault("publications could not be passed on to other nodes")
-        written = self._deliver(flushed)
-        self._acknowledge(flushed)
-        if self.cluster is not None:
-            self.cluster.delivered()
-        if self.recording:
-            clients = self.realm.clients
-            for accepted in flushed.publications:
-                # The publisher may have left since, or be on another node.
-                place = accepted.client.slot
-                if accepted.request.retain and place >= 0 and clients[place] is accepted.client:
-                    self._last_states[accepted.client.entity] = accepted
-        return written
+    def on_deliver_flush(self, deliver: DeliverFlush) -> None:
+        flushed, metrics = deliver.flushed, self.metrics
+        self._written += self._deliver(flushed)
+        metrics.publications += len(flushed.publications)
+        metrics.deliveries += len(flushed)
+        metrics.latency.add(monotonic() - self._first_waits_since, len(flushed))
 
-    def _log_fault(self, what: str, lost: int = 1) -> None:
-        """Count and log an internal error; called while the exception is being handled."""
-        self.metrics.faults += lost
-        LOG.exception(what)
-
-    def _match_failed(self, accepted: AcceptedPublication | None) -> None:
-        """Matching failed: of all waiting publications (None), and then of this one alone."""
-        if accepted is None:
-            self._log_fault("publications could not be matched; each is tried by itself", 0)
-            return
-        self.metrics.faults += 1
-        session = self._publisher_session(accepted)
-        if session is not None and accepted.request.id is not None:
-            session.send(messages.ErrorNotice(INTERNAL_ERROR, accepted.request.id))
-        future = self._outcomes.pop(accepted.id, None)
-        if future is not None and not future.done():
-            future.set_exception(HttpError(500, INTERNAL_ERROR))
-
-    def _publisher_session(self, accepted: AcceptedPublication) -> Session | None:
-        """The session of the publisher, if it is a client of this node."""
-        return self.session_of(accepted.client.owner or accepted.client)
+    def on_deliver_missed(self, missed: DeliverMissed) -> None:
+        session, form = self._session(missed.connection), missed.client.form
+        session.write(message_frame(missed.publication, missed.t, form, list(missed.numbers)))
+        ids = tuple(missed.subscriptions)
+        self.record_delivery(missed.client, missed.publication.id, ids)
 
     def session_of(self, client: ClientState) -> Session | None:
         """The connection of this client, if it has one here."""
-        place = client.slot
-        session = self._session_at[place] if 0 <= place < len(self._session_at) else None
-        return session if session is not None and session.client is client else None
+        connection = self.service.connections.of(client)
+        return None if connection is None else self._session(connection)
 
     @property
     def paused_readers(self) -> int:
@@ -674,31 +589,17 @@ class Gateway:
     def record_drained(self, session: Session, written: list[QueuedMessage]) -> None:
         """Messages that waited in a queue have been written."""
         session.sent += len(written)
-        if session.client is not None:
+        if session.served is not None:
             for one in written:
-                self.record_delivery(session.client, one.publication, one.subscriptions)
+                self.record_delivery(session.served, one.publication, one.subscriptions)
 
     def _record_dropped(self, session: Session, dropped: list[QueuedMessage]) -> None:
         self.metrics.dropped += len(dropped)
-        if self.recording and session.client is not None:
-            now, entity = self.now(), session.client.entity
+        if self.recording and session.served is not None:
+            now, entity = self.now(), session.served.entity
             for one in dropped:
                 for _ in one.subscriptions:
                     self.recording.recorder.note(now, entity, "withheld", one.publication)
-
-    def _acknowledge(self, flushed: FlushDeliveries) -> None:
-        for accepted in flushed.publications:
-            number = accepted.request.id
-            if number is not None:
-                session = self._publisher_session(accepted)
-                if session is not None:
-                    session.send(messages.DoneNotice(number, flushed.t, accepted.id))
-        if self._outcomes:
-            readers = np.bincount(flushed.publication, minlength=len(flushed.publications))
-            for accepted, count in zip(flushed.publications, readers.tolist(), strict=True):
-                future = self._outcomes.pop(accepted.id, None)
-                if future is not None and not future.done():
-                    future.set_result((flushed.t, count))
 
     # Timers.
 
@@ -706,7 +607,6 @@ class Gateway:
         self._timer = self.loop.call_later(TICK_S, self._tick)
         self._ticks += 1
         try:
-            self._notify(self.realm.tick(self.now()))
             if self.queued > self.limits.queues_bytes:
                 self._shrink_queues()
             if self._ticks % TICKS_PER_SECOND == 0:
@@ -715,12 +615,11 @@ class Gateway:
         except Exception:
             LOG.exception("a tick failed")
 
-    def _notify(self, notices: Iterable[tuple[ClientState, messages.Notice]]) -> None:
-        """Send notices. A notice for many clients is encoded once for each encoding."""
+    def on_notify(self, notify: Notify) -> None:
+        """A notice for many clients is encoded once for each encoding."""
         frames: dict[tuple[int, messages.Encoding], bytes] = {}
         shares: dict[Session, list[bytes]] = {}
-        listed = list(notices)  # keeps the notices alive, so that their ids are unique
-        for client, notice in listed:
+        for client, notice in notify.notices:
             session = self.session_of(client)
             if session is not None:
                 key = id(notice), client.form
@@ -737,7 +636,6 @@ class Gateway:
     def _every_second(self) -> None:
         now, unix = monotonic(), self.now() / SECOND
         fresh = self._ticks % (TICKS_PER_SECOND * REFUSALS_S) == 0
-        self.quotas.forget(now)
         for session in list(self.sessions):
             if fresh:
                 session.refused_before = session.refused
@@ -757,11 +655,8 @@ class Gateway:
             self._record(self.recording, now)
 
     def _record(self, recording: LiveRecording, now: float) -> None:
+        self.record_positions()
         t = self.now()
-        self._last_states = {e: s for e, s in self._last_states.items() if not s.client.left}
-        for entity, accepted in self._last_states.items():
-            where = accepted.request
-            recording.recorder.position(t, entity, where.x, where.y, where.z)
         # Rows of one subscription at one moment must be in the same file.
         if now >= self._rotate_at and t > self.realm.now:
             self._rotate_at = now + ROTATE_S
@@ -780,7 +675,7 @@ class Gateway:
         self.metrics.bytes_out += sent_bytes
         if self.recording:
             now, sums = self.now(), self.recording.sums
-            node = self.number
+            node = self.service.id
             sums.add(now, client.entity, node, "publish", published_bytes, published)
             sums.add(now, client.entity, node, "request", asked_bytes, asked)
             sums.add(now, node, client.entity, "notice", sent_bytes, sent)
@@ -791,6 +686,7 @@ class Gateway:
         while self.realm.waiting:
             self.flush()
         self._timer.cancel()
+        self.stop_timers()
         for task in self._late_joins:
             task.cancel()
         for session in list(self.sessions):

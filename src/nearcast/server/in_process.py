@@ -10,14 +10,14 @@ that nobody can change them afterwards.
 
 import asyncio
 import time
-from contextlib import suppress
-from itertools import count, groupby
+from collections.abc import Callable
+from itertools import groupby
 from operator import itemgetter
 from os import PathLike
+from random import SystemRandom
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from nearcast.client.client import Client
 from nearcast.client.websocket import ConnectionLost, OnMessage
@@ -26,19 +26,26 @@ from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.server.clock import clock
-from nearcast.server.gateway import INTERNAL_ERROR, LOG, TICK_S
-from nearcast.server.server import ENGINE, warm_up
-from nearcast.service.realm import (
-    AcceptedPublication,
-    ClientState,
-    FlushDeliveries,
-    Realm,
-    flush_isolating_failures,
+from nearcast.server.server import ENGINE, NODE_NUMBER, warm_up
+from nearcast.server.service_host import ServiceHost
+from nearcast.service.access.grants import Grant
+from nearcast.service.client_state import AcceptedPublication
+from nearcast.service.connection import Connection
+from nearcast.service.effects import (
+    CloseConnection,
+    DeliverFlush,
+    Notify,
+    Refuse,
+    Reply,
 )
-from nearcast.space.motion import Time
+from nearcast.service.realm import Realm
+from nearcast.service.service import FLUSH, Service
+from nearcast.space.motion import SECOND, Time
 from nearcast.trace.live_recording import ROTATE_S, LiveRecording
 
-SAMPLED = 10  # ticks between two samples of where everybody is: a second
+SAMPLE_S = 1.0  # between two samples of where everybody is
+EVERYTHING = Grant()
+NO_RATE = 1_000_000_000  # requests a second: nobody outside of this process can ask
 
 
 class World:
@@ -49,20 +56,17 @@ class World:
     ) -> None:
         self._trace = trace
         self._limits = limits or Limits()
-        self._links: dict[int, _InProcessLink] = {}  # by entity
-        self._states: dict[int, AcceptedPublication] = {}  # by entity: its retained state
-        self._recording: LiveRecording | None = None
-        self._now = clock()
-        self._realm: Realm
-        self._ticking: asyncio.Task[None] | None = None
+        self._host: _InProcessHost | None = None
 
     async def __aenter__(self) -> "World":
         warm_up()
+        now = clock()
+        recording = None
         if self._trace is not None:
-            self._recording = LiveRecording(self._trace, self._now(), {"engine": ENGINE})
-        recorder = self._recording.recorder if self._recording else None
-        self._realm = Realm(MATCHERS[ENGINE](), self._limits, recorder)
-        self._ticking = asyncio.ensure_future(self._tick())
+            recording = LiveRecording(self._trace, now(), {"engine": ENGINE})
+        realm = Realm(MATCHERS[ENGINE](), self._limits, recording.recorder if recording else None)
+        service = Service(NODE_NUMBER, SystemRandom(), realm, self._limits)
+        self._host = _InProcessHost(service, now, recording)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -73,171 +77,141 @@ class World:
 
         `trace` is a folder in which it records what it hears itself.
         """
-        return await Client(_InProcessLink(self), name, trace=trace).open()
+        assert self._host is not None
+        return await Client(_InProcessLink(self._host), name, trace=trace).open()
 
     async def close(self) -> None:
         """Everyone leaves, and the trace is complete."""
-        if self._ticking is None:
-            return
-        self._ticking.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._ticking
-        self._ticking = None
-        while self._realm.waiting:
-            self._flush()
-        for link in list(self._links.values()):
-            link.leave("the world has ended")
-        if self._recording:
-            self._recording.close({"t": self._realm.now})
+        host, self._host = self._host, None
+        if host is not None:
+            host.close()
 
-    # What clients ask for.
+
+class _InProcessHost(ServiceHost):
+    """Hosts the service for clients in the same process."""
+
+    def __init__(
+        self, service: Service, now: Callable[[], Time], recording: LiveRecording | None
+    ) -> None:
+        self._flush_timer: asyncio.Handle | None = None
+        super().__init__(service, now, recording)
+        self._rotated = time.monotonic()
+        self._sampling = self.loop.call_later(SAMPLE_S, self._sample) if recording else None
+
+    def close(self) -> None:
+        self.stop_timers()
+        if self._sampling is not None:
+            self._sampling.cancel()
+        while self.realm.waiting:
+            self.wake(FLUSH)
+        for link in list(self.service.connections.all):
+            self.apply(self.service.end(self.now(), link, "the world has ended"))
+        if self.recording:
+            self.recording.close({"t": self.realm.now})
 
     def handle(self, link: "_InProcessLink", request: Any) -> None:
-        try:
-            self._handle(link, request)
-        except Refused as why:
-            link.receive(messages.ErrorNotice(str(why), request.id))
-
-    def _handle(self, link: "_InProcessLink", request: Any) -> None:
-        realm, now = self._realm, self._now()
-        if isinstance(request, messages.JoinRequest):
-            link.client = realm.join(now, request.name, messages.MSGPACK)
-            self._links[link.client.entity] = link
-            limits = {name: float(limit) for name, limit in asdict(self._limits).items()}
-            link.receive(
-                messages.WelcomeNotice(link.client.entity, realm.now, limits=limits, id=request.id)
-            )
-            return
-        client = link.joined_client()
+        """A request of a client."""
         if isinstance(request, messages.PublishRequest):
-            realm.publish(client, request, messages.MSGPACK)
-            if realm.waiting == 1:
-                asyncio.get_running_loop().call_soon(self._flush)
-            return  # it is done when it is flushed
-        if isinstance(request, messages.NearbyRequest):
-            link.receive(
-                messages.NearbyNotice(realm.nearby(now, request, messages.MSGPACK), request.id)
-            )
-            return
-        if isinstance(request, messages.LeaveRequest):
-            link.leave("")
-            return
-        traced = None
-        if isinstance(request, messages.SubscribeRequest):
-            for notice in realm.subscribe(now, client, request):
-                link.receive(notice)
-            traced = client.subscriptions[request.subscription].subscription.id
-        elif isinstance(request, messages.MoveRequest):
-            realm.move(now, client, request)
-        elif isinstance(request, messages.TuneRequest):
-            realm.tune(now, client, request)
-        elif isinstance(request, messages.WithdrawRequest):
-            realm.withdraw(now, client, request)
-            self._states.pop(client.entity, None)
+            try:
+                self.service.publish(link, request, messages.MSGPACK)
+            except Refused as why:
+                link.receive(messages.ErrorNotice(str(why), request.id))
+            else:
+                self.schedule_flush()
+        elif isinstance(request, messages.JoinRequest):
+            self.apply(self.service.join(self.now(), link, request, EVERYTHING))
         else:
-            realm.unsubscribe(now, client, request)
-        link.receive(messages.DoneNotice(request.id, realm.now, subscription=traced))
+            self.apply(self.service.request(self.now(), link, type(request), request))
 
-    def remove_client(self, client: ClientState) -> None:
-        del self._links[client.entity]
-        self._states.pop(client.entity, None)
-        self._realm.leave(self._now(), client)
-
-    # What happens by itself.
+    def schedule_flush(self, after: float = 0.0) -> None:
+        """All that is published meanwhile is flushed together: once each time the loop turns."""
+        if self._flush_timer is None:
+            self._flush_timer = self.loop.call_later(after, self._flush)
 
     def _flush(self) -> None:
-        """All that was published since the last time, in one go: once each time the loop turns."""
-        if self._realm.waiting:
-            for flushed in flush_isolating_failures(self._realm, self._now, self._match_failed):
-                self._deliver(flushed)
+        self._flush_timer = None
+        self.wake(FLUSH)
 
-    def _match_failed(self, accepted: AcceptedPublication | None) -> None:
-        """Matching failed: of all publications that waited (None), and then of this one alone."""
-        if accepted is None:
-            LOG.exception("publications could not be matched; each is tried by itself")
-        else:
-            link = self._links.get((accepted.client.owner or accepted.client).entity)
-            if link is not None and accepted.request.id is not None:
-                link.receive(messages.ErrorNotice(INTERNAL_ERROR, accepted.request.id))
+    def on_reply(self, reply: Reply) -> None:
+        _link(reply.connection).receive(reply.notice)
 
-    def _deliver(self, flushed: FlushDeliveries) -> None:
-        columns = (flushed.client, flushed.publication, self._realm.numbers[flushed.subscription])
+    def on_refuse(self, refuse: Refuse) -> None:
+        _link(refuse.connection).receive(refuse.error)
+
+    def on_notify(self, notify: Notify) -> None:
+        for client, notice in notify.notices:
+            connection = self.service.connections.of(client)
+            if connection is not None:
+                _link(connection).receive(notice)
+
+    def on_deliver_flush(self, deliver: DeliverFlush) -> None:
+        flushed = deliver.flushed
+        columns = (flushed.client, flushed.publication, self.realm.numbers[flushed.subscription])
         pairs = zip(*(column.tolist() for column in columns), strict=True)
         for (place, index), alike in groupby(pairs, itemgetter(0, 1)):
-            to = [number for _, _, number in alike]
-            client = self._realm.clients[place]
-            if client is not None:
-                self._links[client.entity].receive(
-                    _message(flushed.publications[index], flushed.t, to)
-                )
-        self._realm.record_deliveries(self._now(), flushed)
-        for accepted in flushed.publications:
-            owner, asked = accepted.client.owner or accepted.client, accepted.request.id
-            link = self._links.get(owner.entity)
-            if accepted.request.retain:
-                self._states[accepted.client.entity] = accepted
-            if asked is not None and link is not None:
-                link.receive(messages.DoneNotice(asked, flushed.t, accepted.id))
-        if self._realm.waiting:
-            asyncio.get_running_loop().call_soon(self._flush)
+            client = self.realm.clients[place]
+            connection = self.service.connections.of(client) if client is not None else None
+            if connection is not None:
+                to = [number for _, _, number in alike]
+                message = _message(flushed.publications[index], flushed.t, to)
+                _link(connection).receive(message)
+        self.realm.record_deliveries(self.now(), flushed)
 
-    async def _tick(self) -> None:
-        rotated = time.monotonic()
-        for tick in count(1):
-            await asyncio.sleep(TICK_S)
-            for client, notice in self._realm.tick(self._now()):
-                self._links[client.entity].receive(notice)
-            if self._recording and tick % SAMPLED == 0:
-                t = self._now()
-                self._states = {
-                    e: accepted for e, accepted in self._states.items() if not accepted.client.left
-                }
-                for entity, accepted in self._states.items():
-                    where = accepted.request
-                    self._recording.recorder.position(t, entity, where.x, where.y, where.z)
-                # Two rows of one subscription at one moment must not be parted.
-                if time.monotonic() - rotated > ROTATE_S and t > self._realm.now:
-                    rotated = time.monotonic()
-                    self._recording.rotate()
+    def on_close_connection(self, close: CloseConnection) -> None:
+        _link(close.connection).lost(close.reason)
+
+    def _sample(self) -> None:
+        self._sampling = self.loop.call_later(SAMPLE_S, self._sample)
+        self.record_positions()
+        # Two rows of one subscription at one moment must not be parted.
+        rotates = time.monotonic() - self._rotated > ROTATE_S and self.now() > self.realm.now
+        if self.recording and rotates:
+            self._rotated = time.monotonic()
+            self.recording.rotate()
 
 
-class _InProcessLink:
-    """A link to a node in the same process."""
+class _InProcessLink(Connection):
+    """A link to a node in the same process; at its other end, a connection."""
 
     encoding = messages.MSGPACK  # of payloads
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, host: _InProcessHost) -> None:
+        super().__init__(NO_RATE, host.now() / SECOND)
+        self.encoding = messages.MSGPACK
         self.max_frame_bytes = 0  # there are no frames
-        self._world = world
-        self.client: ClientState | None = None
+        self._host = host
         self._receive: OnMessage
         self._lost: ConnectionLost
 
     async def open(self, receive: OnMessage, lost: ConnectionLost) -> None:
         self._receive, self._lost = receive, lost
+        self._host.apply(self._host.service.open(self._host.now(), self))
 
     def send(self, request: messages.Request) -> None:
-        self._world.handle(self, request)
+        if self.closing:
+            raise ConnectionError("this client has left")
+        self._host.handle(self, request)
 
     async def writable(self) -> None:
         """Always."""
 
     async def close(self) -> None:
-        if self.client is not None:
-            self.leave("")
-
-    def joined_client(self) -> ClientState:
-        if self.client is None:
-            raise ConnectionError("this client has left")
-        return self.client
+        if not self.closing:
+            self._host.apply(self._host.service.close(self._host.now(), self))
 
     def receive(self, notice: Struct) -> None:
-        self._receive(type(notice), notice)
+        if not self.closing:
+            self._receive(type(notice), notice)
 
-    def leave(self, reason: str) -> None:
-        client, self.client = self.joined_client(), None
-        self._world.remove_client(client)
+    def lost(self, reason: str) -> None:
+        """The service has ended it."""
+        self._host.service.connections.all.pop(self, None)
         self._lost(reason)
+
+
+def _link(connection: Connection) -> _InProcessLink:
+    assert isinstance(connection, _InProcessLink)
+    return connection
 
 
 def _message(accepted: AcceptedPublication, t: Time, to: list[int]) -> messages.MessageNotice:

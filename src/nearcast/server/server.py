@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from random import SystemRandom
 from signal import SIGHUP, SIGINT, SIGTERM
 from typing import TYPE_CHECKING, Self
 
@@ -36,16 +37,20 @@ from nearcast.server.http.connections import HTTP
 from nearcast.server.http.protocol import HttpConnection, HttpError, HttpRequest
 from nearcast.server.session import Session
 from nearcast.service.realm import Realm
+from nearcast.service.service import Service
 from nearcast.trace.live_recording import LiveRecording
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace, holds_trace
 
 if TYPE_CHECKING:
+    from nearcast.server.cluster_host import ClusterHost
     from nearcast.server.cluster_setup import ClusterSetup
     from nearcast.service.cluster.cluster_node import ClusterNode
+    from nearcast.service.cluster.service import ClusterService
 
 LOG = logging.getLogger(__name__)
 ENGINE = "keyed"
+NODE_NUMBER = 0  # of a node alone, in the trace; clients' begin at 1
 OTHER_FILES = 256  # open files beside connections of clients: the trace, the cluster, libraries
 HANDSHAKE_S = 10.0  # for TLS: two round trips, on a bad link as well
 
@@ -58,8 +63,9 @@ class Server:
         self._reloading = asyncio.Lock()
         self.recording: LiveRecording | None = None
         self._fronts: set[HttpConnection] = set()
-        self.realm: Realm
-        self.cluster: ClusterNode | None = None
+        self.gateway: Gateway
+        self._cluster_service: ClusterService | None = None
+        self.cluster_host: ClusterHost | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -67,6 +73,15 @@ class Server:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    @property
+    def realm(self) -> Realm:
+        return self.gateway.realm
+
+    @property
+    def cluster(self) -> "ClusterNode | None":
+        """This node's part in its cluster, if it is in one."""
+        return self._cluster_service.cluster if self._cluster_service is not None else None
 
     async def start(self) -> None:
         """Load tokens and kernels, open the port, and join the cluster, if there is one."""
@@ -87,12 +102,16 @@ class Server:
         setup = _cluster_setup(settings)
         engine = MATCHERS[ENGINE]()
         if setup is None:
-            self.realm = Realm(engine, settings.limits, recorder)
+            realm = Realm(engine, limits, recorder)
+            service = Service(
+                NODE_NUMBER, SystemRandom(), realm, limits, name=settings.name,
+                clients=limits.clients, requests=limits.requests,
+            )  # fmt: skip
         else:
-            self.realm = setup.realm(engine, settings.limits, recorder)
+            service = self._cluster_service = setup.service(engine, limits, recorder, settings.name)
         self.gateway = Gateway(
-            self.realm, settings.limits, tokens, name=settings.name,
-            flush_s=settings.flush_ms / 1000, recording=self.recording, now=now,
+            service, limits, tokens, now,
+            flush_s=settings.flush_ms / 1000, recording=self.recording,
         )  # fmt: skip
         self.gateway.connections.room = room
         self.api = HttpApi(self.gateway, settings.origins)
@@ -107,9 +126,10 @@ class Server:
             raise
         self.port: int = self._server.sockets[0].getsockname()[1]
         self.url = f"{'wss' if tls else 'ws'}://{_bracketed(settings.host)}:{self.port}/ws"
-        if setup is not None:
+        if setup is not None and self._cluster_service is not None:
+            url = self.url.removesuffix("/ws")
             try:
-                self.cluster = await setup.join_cluster(self.gateway, self.url.removesuffix("/ws"))
+                self.cluster_host = await setup.enter(self.gateway, self._cluster_service, url)
             except OSError:
                 await self.stop("it could not join")
                 raise
@@ -134,8 +154,8 @@ class Server:
     async def stop(self, reason: str = "the node stops") -> None:
         """Accept no new clients, send a bye notice to the others, and finish the trace."""
         self._server.close()
-        if self.cluster is not None:
-            await self.cluster.stop()
+        if self.cluster_host is not None:
+            await self.cluster_host.leave()
         await self._close(reason)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._server.wait_closed(), CLOSE_GRACE_S)

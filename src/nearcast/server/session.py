@@ -26,14 +26,13 @@ from nearcast.client_protocol.close_codes import CloseCode, close_reason
 from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S, WebSocketEndpoint
 from nearcast.matching.matcher import Integers
 from nearcast.server.http.addresses import remote_address
-from nearcast.service.access.grants import Grant
-from nearcast.service.access.token_bucket import TokenBucket
 from nearcast.service.client_state import ClientState, FlushDeliveries
+from nearcast.service.connection import Connection
 from nearcast.service.frames import websocket_frame
+from nearcast.space.motion import SECOND
 
 if TYPE_CHECKING:
     from nearcast.server.gateway import Gateway
-    from nearcast.service.access.quotas import HolderUsage
 
 HIGH_WATER = 32_768  # bytes that a transport buffers before messages queue
 WRITE_PIECE = 32_768  # bytes written at once when a queue drains
@@ -124,27 +123,21 @@ def with_traced_subscriptions(
     ]
 
 
-class Session(WebSocketEndpoint):
+class Session(WebSocketEndpoint, Connection):
     """A WebSocket connection of a client, with its token, its counters and its queue."""
 
     def __init__(self, gateway: "Gateway", token: str = "") -> None:
-        super().__init__(LONGEST_MESSAGE * gateway.limits.frame, gateway.read)
+        WebSocketEndpoint.__init__(self, LONGEST_MESSAGE * gateway.limits.frame, gateway.read)
+        Connection.__init__(self, gateway.limits.requests, gateway.now() / SECOND)
         self.gateway = gateway
         self.token = token  # as the connection brought it; that of the join counts before it
-        self.allow(None)
-        self.use: HolderUsage | None = None  # of its token's holder, if that has quotas
-        self.joining = False  # its token is looked at again or refused, or its ticket is claimed
-        self.client: ClientState | None = None
-        self.encoding: messages.Encoding | None = None
-        self.elsewhere: tuple[int, int] | None = None  # the entity, and the node that serves it now
-        self.bucket = TokenBucket(gateway.limits.requests, monotonic())
+        self.served: ClientState | None = None  # the client that it serves, or served last
         # Recorded once a second: copies and bytes of publications, of other requests, and of all
         # that was written.
         self.published = self.published_bytes = self.asked = self.asked_bytes = 0
         self.sent = self.sent_bytes = 0
         self.bytes_in = self.bytes_out = 0  # since it joined, up to the last second
         # While the transport is full.
-        self.paused = False
         self.waiting: deque[QueuedFrame] = deque()
         self.messages = self.bytes = 0  # of what waits: messages, and bytes of everything
         # While its reading is paused: frames that had arrived, whether each is binary.
@@ -154,11 +147,6 @@ class Session(WebSocketEndpoint):
         self.refused_before = 0  # of them, those before the present window of time
         self.dropped = self.superseded = 0  # not told to the client yet
         self.stuck_since = 0.0
-
-    def allow(self, grant: Grant | None) -> None:
-        """Set what the client may do."""
-        self.grant = grant
-        self.limited = grant is not None and grant.limits_publishing
 
     def expired(self, now: float) -> bool:
         """Is its token out of date at this Unix time in seconds?"""
@@ -295,13 +283,14 @@ class Session(WebSocketEndpoint):
             self.end(reason)
 
     def end(self, reason: str, code: CloseCode = CloseCode.POLICY) -> None:
+        """End the connection: its client leaves, and is told why."""
+        if not self.closing:
+            self.gateway.end(self, reason, code)
+
+    def finish(self, reason: str, code: CloseCode) -> None:
         """Send a bye notice and a close frame; abort the connection if it is not closed soon."""
-        if self.closing:
-            return
-        self.gateway.end_client(self)
         self.send_bye(reason)
         self.transport.send_close(WSCloseCode(code), close_reason(reason))
-        self.closing = True
         self._timer.cancel()
         self._timer = self.gateway.loop.call_later(CLOSE_GRACE_S, self.raw.abort)
 
@@ -314,7 +303,7 @@ class Session(WebSocketEndpoint):
             self.end(f"join within {self.gateway.limits.join_s:g} seconds")
 
     def joined(self, client: ClientState) -> None:
-        self.client = client
+        self.served = client
         self.token = ""
         self._timer.cancel()
 

@@ -1,6 +1,6 @@
 """What a node decides for its clients, without clock or socket.
 
-A gateway passes on what clients request and calls `flush` every few milliseconds, which returns who
+The service passes on what clients request and flushes every few milliseconds: `flush` returns who
 receives what was published since. Subscriptions take effect at once, each at a time after all
 earlier publications. Publications get their time when they are flushed, all of a flush the same
 one. So deliveries are exactly what the trace says they should be, and matching is done in columns.
@@ -8,7 +8,7 @@ one. So deliveries are exactly what the trace says they should be, and matching 
 What `flush` returns refers to slots, which are used again: read it before the next request.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,6 @@ __all__ = [
     "Limits",
     "Realm",
     "Refused",
-    "flush_isolating_failures",
 ]
 
 INITIAL_SLOTS = 64  # of columns at first; they double
@@ -597,6 +596,16 @@ class Realm:
         present: Integers = feeds[np.sort(matches.publication)]
         return present
 
+    def positions(self) -> Iterator[tuple[int, float, float, float]]:
+        """Entities of this node with a retained state, and where the newest one is."""
+        for client in self.clients:
+            if client is not None and client.feeds:
+                states = self.retained_states(client)
+                if states:
+                    newest = max(states, key=lambda state: (state.t, state.accepted.id))
+                    where = newest.accepted.request
+                    yield client.entity, where.x, where.y, where.z
+
     def retained_states(self, client: ClientState) -> list[RetainedState]:
         """The retained states of a client, at most one for each channel."""
         feeds = client.feeds.values()
@@ -692,31 +701,6 @@ class Realm:
         if self._recorder:
             for begins, subscription in self._path_legs.begun(self.now):
                 self._recorder.interest(begins, subscription)
-
-
-def flush_isolating_failures(
-    realm: Realm, now: Callable[[], Time], failed: Callable[[AcceptedPublication | None], None]
-) -> Iterator[FlushDeliveries]:
-    """Publishes one flush; if that fails, each of its publications by itself.
-
-    So a publication that cannot be matched delays no other. `failed` is called while the exception
-    is being handled: with None if all of them failed together, then with each that fails alone.
-    """
-    taken = realm.take_flush()
-    try:
-        together = realm.publish_flush(now(), taken)
-    except Exception:
-        failed(None)
-    else:
-        yield together
-        return
-    for publication, one in taken.one_by_one():
-        try:
-            alone = realm.publish_flush(now(), one)
-        except Exception:
-            failed(publication)
-        else:
-            yield alone
 
 
 def _find_subscription(client: ClientState, number: int) -> ActiveSubscription:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.voronoi import compiled_cells
 from nearcast.space import voronoi
-from nearcast.space.shapes import DISC, POINT
+from nearcast.space.shapes import BOX, DISC, POINT
 from nearcast.space.voronoi import Point, VoronoiRegion
 
 Floats = NDArray[np.float64]
@@ -122,3 +122,15 @@ class LocalDiagram:
         """Boundary neighbours; see `compiled_cells.bordering`."""
         ids, xs, ys, _, row = self.columns()
         return list(ids[compiled_cells.bordering(xs, ys, row[site], reach)].tolist())
+
+
+def warm_up() -> None:
+    """Loads or compiles the kernels of sites: later this would make the node seem dead."""
+    diagram = LocalDiagram()
+    for site, place in enumerate(((0.0, 0.0), (10.0, 0.0), (0.0, 10.0))):
+        diagram.put(site, place, 5.0)
+    diagram.owners([[1.0, 2.0]])
+    diagram.touched([DISC, BOX], [0.0, 1.0], [0.0, 1.0], [1.0, 2.0], [1.0, 2.0])
+    diagram.related(0, 1.0)
+    diagram.related_with({3: (5.0, 5.0, 1.0)}, 3, 1.0)
+    diagram.bordering(0, 5.0)

@@ -4,7 +4,6 @@ import asyncio
 import json
 from math import isfinite
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
@@ -29,6 +28,8 @@ from nearcast.server.http.protocol import (
 )
 from nearcast.service.access.grants import Grant, Role
 from nearcast.service.client_state import ClientState
+from nearcast.service.service import INTERNAL_ERROR
+from nearcast.space.motion import SECOND
 
 if TYPE_CHECKING:
     from nearcast.server.prometheus import MetricsEncoder
@@ -91,7 +92,7 @@ class HttpApi:
             raise HttpError(401, reason, (("WWW-Authenticate", "Bearer"),))
         if role == "admin" and decision.role != "admin":
             raise HttpError(403, "your token does not allow this")
-        if not gateway.quotas.take(decision, monotonic()):
+        if not gateway.service.quotas.take(decision, gateway.now() / SECOND):
             raise HttpError(429, f"your token allows {decision.requests} requests a second")
         return decision
 
@@ -115,15 +116,15 @@ class HttpApi:
             raise HttpError(503, str(why)) from None
         except (ValueError, Refused) as why:  # a message, a shape, a publication
             raise HttpError(400, str(why)) from None
-        answer = gateway.outcome(publication)
+        outcome = gateway.outcome(publication)
         gateway.schedule_flush()
-        if gateway.cluster is None:
-            t, readers = await answer
-            return json_response({"publication": publication, "t": t, "heard": readers}, 202)
-        elsewhere, silent = await gateway.cluster.routing.count_remote(publication)
-        t, readers = await answer
-        result = {"publication": publication, "t": t, "heard": readers + elsewhere}
-        return json_response({**result, "silent": silent} if silent else result, 202)
+        try:
+            counted = await outcome
+        except Exception:
+            raise HttpError(500, INTERNAL_ERROR) from None
+        result = {"publication": publication, "t": counted.t, "heard": counted.readers}
+        silent = {"silent": counted.silent} if counted.silent else {}
+        return json_response(result | silent, 202)
 
     def _client(self, key: Key) -> ClientState:
         """Of the holder's entity with this name; a new one, if there is none."""

@@ -6,6 +6,7 @@ from nearcast.client_protocol.geometry_json import Area, shape_from_fields
 from nearcast.client_protocol.limits import Limits, checked_region, refuse_value_errors
 from nearcast.errors import Refused
 from nearcast.service.access.grants import Grant
+from nearcast.service.connection import Connection
 
 
 def check_publishing(grant: Grant, request: Any) -> None:
@@ -27,3 +28,12 @@ def check_listening(grant: Grant, area: Area, channel: str, limits: Limits) -> N
             region = checked_region(area, limits)
         if reason := grant.listening_refusal(region, channel):
             raise Refused(reason)
+
+
+def may_listen(connection: Connection) -> bool:
+    """Does the token of this connection allow all that its client listens to?"""
+    grant, client = connection.grant, connection.client
+    if grant is None or client is None or not grant.limits_listening:
+        return True
+    wanted = [active.subscription for active in client.subscriptions.values()]
+    return not any(grant.listening_refusal(one.region, one.channel) for one in wanted)

@@ -3,16 +3,12 @@
 A holder is a table of the token file or the subject of JWTs, whichever of several tokens is shown.
 """
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
 from nearcast.errors import Refused
 from nearcast.service.access.grants import Grant
 from nearcast.service.access.token_bucket import TokenBucket
-
-if TYPE_CHECKING:
-    from nearcast.server.session import Session
+from nearcast.service.connection import Connection
 
 IDLE_S = 3.0  # a bucket that nobody takes from is full again after two seconds
 
@@ -20,7 +16,7 @@ IDLE_S = 3.0  # a bucket that nobody takes from is full again after two seconds
 class HolderUsage(Struct, eq=False):
     """The connections of a holder, and its buckets: one for each rate that its tokens allow."""
 
-    sessions: set["Session"]
+    connections: set[Connection]
     buckets: dict[int, TokenBucket]
     used: float  # when somebody last asked for it
 
@@ -35,27 +31,27 @@ class Quotas:
     def __len__(self) -> int:
         return len(self._uses)
 
-    def enter(self, session: "Session", grant: Grant, now: float) -> None:
+    def enter(self, connection: Connection, grant: Grant, now: float) -> None:
         """A connection has shown its token. Refused if it is one too many."""
         if (grant.requests, grant.subscriptions, grant.connections) == (None, None, None):
             return
         use = self._use(grant, now)
-        if grant.connections is not None and len(use.sessions) >= grant.connections:
+        if grant.connections is not None and len(use.connections) >= grant.connections:
             raise Refused(
                 f"your token allows {grant.connections} connections at one time on this node"
             )
-        use.sessions.add(session)
-        session.use = use
+        use.connections.add(connection)
+        connection.use = use
         if grant.requests is not None:
-            session.bucket = self._bucket(use, grant.requests, now)
+            connection.bucket = self._bucket(use, grant.requests, now)
 
-    def leave(self, session: "Session") -> None:
-        if session.use is not None:
-            session.use.sessions.discard(session)
-            session.use = None
+    def leave(self, connection: Connection) -> None:
+        if connection.use is not None:
+            connection.use.connections.discard(connection)
+            connection.use = None
 
     def take(self, grant: Grant, now: float) -> bool:
-        """One request outside of any session: may it be made?"""
+        """One request outside of any connection: may it be made?"""
         if grant.requests is None:
             return True
         bucket = self._bucket(self._use(grant, now), grant.requests, now)
@@ -64,7 +60,7 @@ class Quotas:
     def forget(self, now: float) -> None:
         """Drop those who use nothing, and whose buckets are full again."""
         for holder, use in list(self._uses.items()):
-            if use.sessions:
+            if use.connections:
                 use.used = now
             elif now - use.used > IDLE_S:
                 del self._uses[holder]
@@ -81,12 +77,12 @@ class Quotas:
         return use.buckets[rate]
 
 
-def check_subscriptions(session: "Session", number: int) -> None:
+def check_subscriptions(connection: Connection, number: int) -> None:
     """One more subscription of this holder, unless it replaces one of the same number."""
-    grant, client = session.grant, session.client
-    if grant is None or grant.subscriptions is None or client is None or session.use is None:
+    grant, client = connection.grant, connection.client
+    if grant is None or grant.subscriptions is None or client is None or connection.use is None:
         return
     if number not in client.subscriptions:
-        clients = [one.client for one in session.use.sessions]
+        clients = [one.client for one in connection.use.connections]
         if sum(len(one.subscriptions) for one in clients if one) >= grant.subscriptions:
             raise Refused(f"your token allows {grant.subscriptions} subscriptions on this node")

@@ -26,8 +26,8 @@ node that owns it.
 Recent publications that the new home knows and the client has not received are delivered at once.
 """
 
-from collections.abc import Callable, Sequence
-from secrets import token_urlsafe
+from collections.abc import Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,8 +40,9 @@ from nearcast.errors import MalformedMessageError, Refused
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Formula, NodeId
-from nearcast.node import Message
+from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.records import leg
+from nearcast.service.access.permission import may_listen
 from nearcast.service.client_state import ActiveSubscription, ClientState
 from nearcast.service.cluster.messages import (
     ClientReturned,
@@ -65,11 +66,12 @@ from nearcast.service.cluster.recent_history import (
     join_flushes,
 )
 from nearcast.service.cluster.routing import encoding_of, publish_request, remote_publication
-from nearcast.service.frames import message_frame
+from nearcast.service.connection import Connection
+from nearcast.service.connections import Connections
+from nearcast.service.effects import DeliverMissed
 from nearcast.space.motion import FOREVER, SECOND, Path, Time
 
 if TYPE_CHECKING:
-    from nearcast.server.session import Session
     from nearcast.service.cluster.cluster_node import ClusterNode
 
 AWAY: Time = SECOND  # for so long another node must own the anchor before a handover
@@ -82,6 +84,7 @@ TOLD = 4  # how often it is confirmed, because a link may break
 UNSETTLED: Time = 10 * SECOND  # by then a client has left its old connection
 LOOK_EVERY: Time = SECOND // 2
 AT_ONCE = 64  # clients offered at a time
+TICKET_BITS = 192  # of chance, which a live host takes from the system
 ELSEWHERE = "another node serves you now"
 HAD: Time = 5 * SECOND
 MOST_FORWARDED = 1000  # requests kept for a client that may come back
@@ -91,7 +94,7 @@ MOST_HOMES = 250
 class OfferedClient(Struct):
     """At the old home: a client that was offered to another node."""
 
-    session: "Session"
+    connection: Connection
     client: ClientState
     to: NodeId
     until: Time
@@ -99,16 +102,16 @@ class OfferedClient(Struct):
     @property
     def is_valid(self) -> bool:
         """Is it still here, and publishes for no other entity?"""
-        return self.session.client is self.client and not self.client.entities
+        return self.connection.client is self.client and not self.client.entities
 
 
 class ExpectedClient(Struct):
-    """At the new home: a client that may come; with its session, once it has."""
+    """At the new home: a client that may come; with its connection, once it has."""
 
     home: NodeId
     until: Time
     holder: str  # of the token that it must show
-    session: "Session | None" = None
+    connection: Connection | None = None
     join: Any = None
 
 
@@ -118,7 +121,7 @@ class DepartingClient(Struct):
     `forwarded`: its requests here since. `taken`: the new home serves it.
     """
 
-    session: "Session"
+    connection: Connection
     to: NodeId
     passed: ClientTransfer
     until: Time
@@ -132,7 +135,7 @@ class SettlingClient(Struct):
     `obeyed`: see `ClientReturned`. `told`: how often the old home got a settled confirmation.
     """
 
-    session: "Session"
+    connection: Connection
     home: NodeId
     transfer: ClientTransfer
     until: Time
@@ -143,21 +146,28 @@ class SettlingClient(Struct):
 class Handover:
     """All handovers of a node, as old home and as new home."""
 
-    def __init__(self, node: "ClusterNode", send: Callable[[NodeId, Message], None]) -> None:
-        self._node, self._gateway, self._send = node, node.gateway, send
+    def __init__(
+        self, node: "ClusterNode", out: Outbox, connections: Connections, rng: Random
+    ) -> None:
+        self._node, self._out, self._send = node, out, out.send
+        self._connections, self._random = connections, rng
+        # For the service to carry out: connections that end, and why; and requests to handle, each
+        # of which came by another node, as a frame and whether it is MessagePack.
+        self.ended: list[tuple[Connection, str, CloseCode]] = []
+        self.forwarded: list[tuple[Connection, bytes, bool]] = []
         self._offers: dict[str, OfferedClient] = {}
         self._expected: dict[str, ExpectedClient] = {}
         self._owned_elsewhere: dict[
             int, tuple[NodeId, Time]
         ] = {}  # by entity: the owner, and since when
         self._last_attempt: dict[int, Time] = {}
-        self._arrived_sessions: dict[
-            int, Session
+        self._arrived_connections: dict[
+            int, Connection
         ] = {}  # of clients that were handed over to this node, by entity
         # Clients that have just come: since when they may have missed publications, and their
         # subscriptions when they came, which may have changed since.
         self._catching_up: list[
-            tuple[Session, ClientState, Time, list[tuple[int, SubscriptionVersion]]]
+            tuple[Connection, ClientState, Time, list[tuple[int, SubscriptionVersion]]]
         ] = []
         self.claimed: dict[str, OfferedClient] = {}  # transferred once nothing waits
         self._departing: dict[str, DepartingClient] = {}
@@ -174,15 +184,15 @@ class Handover:
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
             self._offer_clients(now)
-            self._arrived_sessions = {
-                e: s for e, s in self._arrived_sessions.items() if s.client is not None
+            self._arrived_connections = {
+                e: s for e, s in self._arrived_connections.items() if s.client is not None
             }
             self._last_attempt = {e: t for e, t in self._last_attempt.items() if now - t < REST}
 
     def _expire(self, now: Time) -> None:
         """Acts on everything that was not answered in time."""
         for ticket, offer in list(self._offers.items()):
-            if offer.until < now or offer.session.client is not offer.client:
+            if offer.until < now or offer.connection.client is not offer.client:
                 del self._offers[ticket]
         for ticket, expected in list(self._expected.items()):
             if expected.until < now:
@@ -198,7 +208,7 @@ class Handover:
             if departing.until < now:
                 del self._departing[ticket]
                 if departing.taken:
-                    departing.session.end(ELSEWHERE, CloseCode.GOING_AWAY)
+                    self.ended.append((departing.connection, ELSEWHERE, CloseCode.GOING_AWAY))
                 else:
                     self._take_back_unanswered(now, ticket, departing)
         for ticket, (offer, until) in list(self._unanswered.items()):
@@ -217,7 +227,7 @@ class Handover:
 
     @property
     def all_gone(self) -> bool:
-        clients = (session.client for session in self._gateway.sessions)
+        clients = (connection.client for connection in self._connections.all)
         served = any(client is not None and not client.entities for client in clients)
         return not served and all(one.taken for one in self._departing.values())
 
@@ -234,9 +244,9 @@ class Handover:
     def _offer_clients(self, now: Time) -> None:
         away: dict[int, tuple[NodeId, Time]] = {}
         begun = 0
-        for session in list(self._gateway.sessions):
-            client = session.client
-            if client is None or session.paused or session.closing:
+        for connection in list(self._connections.all):
+            client = connection.client
+            if client is None or connection.paused or connection.closing:
                 continue
             if client.entities:  # such a client stays, and reconnects when the node stops
                 continue
@@ -250,9 +260,11 @@ class Handover:
             if due and client.entity not in self._last_attempt and begun < AT_ONCE:
                 begun += 1
                 self._last_attempt[client.entity] = now
-                ticket = token_urlsafe(24)
-                self._offers[ticket] = OfferedClient(session, client, to, now + VALID)
-                self._send(to, HandoverOffer(ticket, session.grant.holder if session.grant else ""))
+                ticket = f"{self._random.getrandbits(TICKET_BITS):0{TICKET_BITS // 4}x}"
+                self._offers[ticket] = OfferedClient(connection, client, to, now + VALID)
+                self._send(
+                    to, HandoverOffer(ticket, connection.grant.holder if connection.grant else "")
+                )
         self._owned_elsewhere = away
 
     def _preferred_node(self, now: Time, client: ClientState) -> NodeId | None:
@@ -273,9 +285,8 @@ class Handover:
             return None
         return min(node.nodes, key=lambda one: node.nodes[one].load)
 
-    def receive(self, message: Message, sender: NodeId) -> None:
+    def receive(self, now: Time, message: Message, sender: NodeId) -> None:
         """Dispatches a message of the handover protocol."""
-        now = self._gateway.now()
         match message:
             case HandoverOffer(ticket, holder):
                 if not self._node.stopping:
@@ -285,7 +296,9 @@ class Handover:
                 offer = self._offers.get(ticket)
                 known = self._node.nodes.get(sender)
                 if offer is not None and known is not None and offer.to == sender:
-                    offer.session.send(messages.MovedNotice(known.url, ticket))
+                    self._connections.reply(
+                        offer.connection, messages.MovedNotice(known.url, ticket)
+                    )
             case HandoverClaim(ticket):
                 offer = self._offers.pop(ticket, None)
                 if offer is None or offer.to != sender or not offer.is_valid:
@@ -313,13 +326,13 @@ class Handover:
                 passed = self._release_client(now, ticket, offer)
                 self._send(offer.to, passed)
                 until = now + TAKE_BACK
-                self._departing[ticket] = DepartingClient(offer.session, offer.to, passed, until)
+                self._departing[ticket] = DepartingClient(offer.connection, offer.to, passed, until)
             else:
                 self._send(offer.to, HandoverCancelled(ticket))
 
     def _release_client(self, now: Time, ticket: str, offer: OfferedClient) -> ClientTransfer:
         """Stops serving a client, and returns its state."""
-        gateway, node, client = self._gateway, self._node, offer.client
+        node, client = self._node, offer.client
         earlier = node.realm.earlier_deliveries.get(client.slot)  # on the node before
         before = earlier.publications if earlier is not None else frozenset()
         had = (*before, *node.history.delivered_to(client.entity))
@@ -331,14 +344,14 @@ class Handover:
             _to_transfer(active, node.history.versions.of(active.slot, now - SEARCHED))
             for active in client.subscriptions.values()
         )
-        gateway.detach(offer.session)
+        self._connections.detach(offer.connection)
         node.routing.send_recent_to(client.entity, offer.to)
         node.realm.release_client(now, client, offer.to)
         for transferred in subscriptions:
             for was in _versions(transferred):
                 node.remote_subscriptions.on_client_moved(now, offer.to, was)
             node.registry.remove_departed(now, transferred.subscription.id)
-        offer.session.elsewhere = client.entity, offer.to
+        offer.connection.elsewhere = client.entity, offer.to
         departed = node.realm.now
         return ClientTransfer(
             ticket, client.entity, client.name, subscriptions, states, had, departed
@@ -348,9 +361,9 @@ class Handover:
         unanswered = self._unanswered.pop(ticket, None)
         if unanswered is not None:
             offer = unanswered[0]
-            if offer.session.client is offer.client:
+            if offer.connection.client is offer.client:
                 self._release_client(now, ticket, offer)
-                offer.session.end(ELSEWHERE, CloseCode.GOING_AWAY)
+                self.ended.append((offer.connection, ELSEWHERE, CloseCode.GOING_AWAY))
             return
         departing = self._departing.get(ticket)
         if departing is None:
@@ -358,7 +371,7 @@ class Handover:
         departing.taken, departing.until = True, now + UNSETTLED
         if settled:
             del self._departing[ticket]
-            departing.session.end(ELSEWHERE, CloseCode.GOING_AWAY)
+            self.ended.append((departing.connection, ELSEWHERE, CloseCode.GOING_AWAY))
 
     def _on_void(self, now: Time, ticket: str) -> None:
         self._offers.pop(ticket, None)
@@ -382,34 +395,34 @@ class Handover:
 
     def _take_back_unanswered(self, now: Time, ticket: str, departing: DepartingClient) -> None:
         client = self._take_back(now, departing, departing.passed)
-        offer = OfferedClient(departing.session, client, departing.to, now)
+        offer = OfferedClient(departing.connection, client, departing.to, now)
         self._unanswered[ticket] = offer, now + UNSETTLED
 
     def _take_back(
         self, now: Time, departing: DepartingClient, transfer: ClientTransfer, obeyed: int = 0
     ) -> ClientState:
         """Serves a client here again, on the connection that it has kept."""
-        session = departing.session
+        connection = departing.connection
         if transfer is departing.passed:  # no other node has announced its subscriptions
             subscriptions = tuple(
                 replace(s, handovers=s.handovers - 1) for s in transfer.subscriptions
             )
             transfer = replace(transfer, subscriptions=subscriptions)
-        client = self._add_transferred(now, transfer, session.encoding or messages.JSON)
-        if session.closing:
+        client = self._add_transferred(now, transfer, connection.encoding or messages.JSON)
+        if connection.closing:
             self._node.realm.leave(now, client)
             return client
-        session.elsewhere = None
-        self._gateway.attach(client, session)
-        self._start_serving(now, session, client, transfer)
+        connection.elsewhere = None
+        self._connections.attach(connection, client)
+        self._start_serving(now, connection, client, transfer)
         for frame, packed in departing.forwarded[obeyed:]:
-            self._gateway.read(session, frame, packed)
+            self.forwarded.append((connection, frame, packed))
         return client
 
-    def forward_request(self, session: "Session", frame: bytes, packed: bool) -> None:
+    def forward_request(self, connection: Connection, frame: bytes, packed: bool) -> None:
         """A request of a client that was transferred, on its old connection."""
-        assert session.elsewhere is not None
-        entity, home = session.elsewhere
+        assert connection.elsewhere is not None
+        entity, home = connection.elsewhere
         form = encoding_of(packed)
         try:
             leaves = form.message_class(form.read_request(frame)) in (
@@ -418,61 +431,62 @@ class Handover:
             )
         except MalformedMessageError:
             leaves = False  # the new home answers what is wrong with it
-        departing = [one for one in self._departing.values() if one.session is session]
+        departing = [one for one in self._departing.values() if one.connection is connection]
         if leaves:
             if any(not one.taken for one in departing):
-                session.end("you left", CloseCode.NORMAL)
+                self.ended.append((connection, "you left", CloseCode.NORMAL))
             return
         for one in departing:
             if len(one.forwarded) >= MOST_FORWARDED:
-                session.send(
-                    messages.ErrorNotice("too many requests while another node takes over")
-                )
+                too_many = messages.ErrorNotice("too many requests while another node takes over")
+                self._connections.reply(connection, too_many)
                 return
             one.forwarded.append((frame, packed))
         self._send(home, ForwardedRequest(entity, frame, packed))
 
     # At the new home.
 
-    def claim_client(self, session: "Session", word: Any) -> None:
+    def claim_client(self, now: Time, connection: Connection, word: Any) -> None:
         """A client has come with a ticket: its old home must transfer it."""
         expected = self._expected.get(word.ticket)
-        if expected is None or expected.session is not None:
+        if expected is None or expected.connection is not None:
             raise Refused("this ticket is not valid, or not any more")
-        if session.grant is None or session.grant.holder != expected.holder:
+        if connection.grant is None or connection.grant.holder != expected.holder:
             raise Refused("this ticket belongs to the holder of another token")
-        expected.session, expected.join = session, word
-        expected.until = self._gateway.now() + ANSWERED
+        expected.connection, expected.join = connection, word
+        expected.until = now + ANSWERED
         self._send(expected.home, HandoverClaim(word.ticket))
 
     def _reject_expected(self, ticket: str) -> None:
         expected = self._expected.pop(ticket, None)
-        if expected is not None and expected.session is not None:
-            expected.session.send(
-                messages.ErrorNotice("your former node does not answer", expected.join.id)
-            )
-            expected.session.end("join as everybody does")
+        if expected is not None and expected.connection is not None:
+            silent = messages.ErrorNotice("your former node does not answer", expected.join.id)
+            self._connections.reply(expected.connection, silent)
+            self.ended.append((expected.connection, "join as everybody does", CloseCode.POLICY))
 
     def _on_transfer(self, now: Time, transfer: ClientTransfer, sender: NodeId) -> None:
         expected = self._expected.get(transfer.ticket)
         if expected is not None and expected.home != sender:
             return
-        session = expected.session if expected is not None else None
-        if expected is None or session is None or session.closing or expected.until < now:
+        connection = expected.connection if expected is not None else None
+        if expected is None or connection is None or connection.closing or expected.until < now:
             self._reject_expected(transfer.ticket)
             self._send(sender, HandoverCancelled(transfer.ticket))
             return
         del self._expected[transfer.ticket]
-        client = self._add_transferred(now, transfer, session.encoding or messages.JSON)
+        client = self._add_transferred(now, transfer, connection.encoding or messages.JSON)
         self._node.send_states([client])
-        self._gateway.welcome(session, client, expected.join.id)
-        if not self._gateway.check_subscriptions(session):
-            # Its token is newer and allows less: its session was ended here.
+        self._connections.welcome(self._node.realm.now, connection, client, expected.join.id)
+        if not may_listen(connection):  # its token is newer and allows less
+            why = "your token does not allow what you listen to any more"
+            self.ended.append((connection, why, CloseCode.POLICY))
             self._send(sender, HandoverConfirmed(transfer.ticket, settled=True))
             return
-        self._arrived_sessions[client.entity] = session
-        self._start_serving(now, session, client, transfer)
-        self._settling[transfer.ticket] = SettlingClient(session, sender, transfer, now + SETTLED)
+        self._arrived_connections[client.entity] = connection
+        self._start_serving(now, connection, client, transfer)
+        self._settling[transfer.ticket] = SettlingClient(
+            connection, sender, transfer, now + SETTLED
+        )
         self._send(sender, HandoverConfirmed(transfer.ticket, settled=False))
 
     def _add_transferred(
@@ -491,7 +505,7 @@ class Handover:
         return client
 
     def _start_serving(
-        self, now: Time, session: "Session", client: ClientState, transfer: ClientTransfer
+        self, now: Time, connection: Connection, client: ClientState, transfer: ClientTransfer
     ) -> None:
         """Serves it from now on: presence at once, then the publications that it missed."""
         realm = self._node.realm
@@ -504,35 +518,34 @@ class Handover:
             for transferred in transfer.subscriptions
             for was in _versions(transferred)
         ]
-        self._catching_up.append((session, client, transfer.departed - SEARCHED, wanted))
+        self._catching_up.append((connection, client, transfer.departed - SEARCHED, wanted))
         watching = [
             transferred.number for transferred in transfer.subscriptions if transferred.watches
         ]
         for notice in realm.restart_watches(client, watching):
-            session.send(notice)
+            self._connections.reply(connection, notice)
 
     def _on_forwarded_request(self, entity: int, frame: bytes, packed: bool) -> None:
-        session = self._arrived_sessions.get(entity)
-        if session is not None and session.client is not None:
+        connection = self._arrived_connections.get(entity)
+        if connection is not None and connection.client is not None:
             for settling in self._settling.values():
-                settling.obeyed += settling.session is session
-            self._gateway.read(session, frame, packed)
+                settling.obeyed += settling.connection is connection
+            self.forwarded.append((connection, frame, packed))
 
-    def return_client(self, session: "Session") -> None:
-        """A session ends. A client that disconnected right after it was taken in may still be
+    def return_client(self, now: Time, connection: Connection) -> None:
+        """A connection ends. A client that disconnected right after it was taken in may still be
         connected to its old home, and is returned there."""
-        found = [s for s in self._settling.values() if s.session is session and not s.told]
-        if not found or session.client is None:
+        found = [s for s in self._settling.values() if s.connection is connection and not s.told]
+        if not found or connection.client is None:
             return
         settling = found[0]
         ticket, home, transfer = settling.transfer.ticket, settling.home, settling.transfer
         del self._settling[ticket]
-        if not session.closing or home not in self._node.nodes:  # it was ended here, or left
+        if not connection.closing or home not in self._node.nodes:  # it was ended here, or left
             self._send(home, HandoverConfirmed(ticket, settled=True))
             return
-        now = self._gateway.now()
         returned = self._release_client(
-            now, ticket, OfferedClient(session, session.client, home, now)
+            now, ticket, OfferedClient(connection, connection.client, home, now)
         )
         # What was delivered here has not reached it.
         returned = replace(returned, delivered=transfer.delivered, departed=transfer.departed)
@@ -553,16 +566,16 @@ class Handover:
         order = np.lexsort((found.subscription, recent.ids[found.publication], made))
         index, place = found.publication[order], found.subscription[order]
         first = 0
-        for session, client, since, wanted in late:
+        for connection, client, since, wanted in late:
             last = first + len(wanted)
             mine = (place >= first) & (place < last)
             self._deliver_missed_to(
-                session, client, since, wanted, recent, index[mine], place[mine] - first
+                connection, client, since, wanted, recent, index[mine], place[mine] - first
             )
             first = last
 
     def _deliver_missed_to(
-        self, session: "Session", client: ClientState, since: Time, wanted: list[tuple[int,
+        self, connection: Connection, client: ClientState, since: Time, wanted: list[tuple[int,
         SubscriptionVersion]],
         recent: JoinedFlushes, index: Integers, place: Integers,
     ) -> None:  # fmt: skip
@@ -583,9 +596,9 @@ class Handover:
             passed, which = recent.locate(one)
             accepted = passed.accepted[which]
             numbers = [number for number, _ in several]
-            session.write(message_frame(accepted, accepted.t or passed.t, client.form, numbers))
             ids = tuple(was.subscription.id for _, was in several)
-            self._gateway.record_delivery(client, accepted.id, ids)
+            made = accepted.t or passed.t
+            self._out.put(DeliverMissed(connection, client, accepted, made, numbers, ids))
         told = frozenset(recent.ids[list(hears)].tolist())
         realm.earlier_deliveries[client.slot] = replace(had, publications=had.publications | told)
 

@@ -12,7 +12,6 @@ A retained state goes to every node, so that each can answer who is near. If a p
 know how many subscriptions matched, every node is asked for its count.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
@@ -24,7 +23,7 @@ from nearcast.errors import Refused
 from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import NodeId, PublicationId
-from nearcast.node import Message
+from nearcast.node import Outbox
 from nearcast.protocols.voronoi.records import Flags
 from nearcast.protocols.voronoi.site import Site
 from nearcast.service.client_state import AcceptedPublication, ClientState
@@ -46,13 +45,13 @@ from nearcast.service.cluster.ordering import OutgoingPublications, PublisherOrd
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.recent_history import PastFlush
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, RemoteSubscriptions, block_of
-from nearcast.space.motion import Time
+from nearcast.service.effects import Counted
+from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import POINT
 
 MOST_HOPS = 16  # then it goes round in circles
-GATHERED_S = 0.02  # publications of other nodes wait for more, and are sorted
 LARGEST = 500_000  # bytes of payloads in one message
-COUNTED_S = 1.0  # how long to wait for the counts of other nodes
+COUNTED: Time = SECOND  # how long to wait for the counts of other nodes
 
 
 def remote_publication(accepted: AcceptedPublication, t: Time) -> RemotePublication:
@@ -78,11 +77,11 @@ def encoding_of(packed: bool) -> messages.Encoding:
 
 
 class DeliveryCount(Struct):
-    """How many subscriptions on other nodes matched, as far as they have answered."""
+    """How many subscriptions a publication matched, as far as nodes have answered."""
 
-    done_future: "asyncio.Future[None]"
-    readers: int = 0
-    unanswered: dict[NodeId, None] = {}
+    t: Time
+    readers: int
+    unanswered: dict[NodeId, None]
 
 
 # By index: sender, mode and hops with which a publication arrived.
@@ -96,13 +95,12 @@ class Routing:
 
     def __init__(
         self, realm: ClusterRealm, site: Callable[[], Site],
-        remote_subscriptions: RemoteSubscriptions,
-        send: Callable[[NodeId, Message], None], wake: Callable[[float], None],
+        remote_subscriptions: RemoteSubscriptions, out: Outbox,
         nodes: Callable[[], Collection[NodeId]],
     ) -> None:  # fmt: skip
         self._realm, self._site, self._nodes = realm, site, nodes
         self._remote_subscriptions = remote_subscriptions
-        self._send, self._wake = send, wake
+        self._out, self._send = out, out.send
         self._block = block_of(site().id)
         # Publications of other nodes since the last flush: sender, mode and hops.
         self._received: dict[PublicationId, tuple[NodeId, int, int]] = {}
@@ -147,8 +145,6 @@ class Routing:
                 self._received[publication.id] = sender, way, hops_of(code)
         for code, several in known.items():
             self._route_known(several, (sender, mode_of(code), hops_of(code)))
-        if self._realm.waiting:
-            self._wake(GATHERED_S)
 
     def _may_concern_others(self, publication: PublicationId) -> bool:
         """Is there a node other than the one where it was published?"""
@@ -169,8 +165,13 @@ class Routing:
             self._route(outgoing, flush, [], dict.fromkeys(chosen, came))
             self._send_outgoing(outgoing)
 
-    def route_flush(self, flush: PastFlush, own: int) -> None:
-        """Routes a flush: the first `own` publications are of this node, the others arrived."""
+    def route_flush(
+        self, flush: PastFlush, own: int, counted: Collection[PublicationId] = ()
+    ) -> None:
+        """Routes a flush: the first `own` publications are of this node, the others arrived.
+
+        The matches of those in `counted` are counted on all nodes.
+        """
         ways: ReceivedModes = {}
         for index, one in enumerate(flush.accepted[own:], own):
             came = self._received.pop(one.id)
@@ -184,7 +185,8 @@ class Routing:
         for node in self._nodes():  # every node knows all retained states
             outgoing.put(node, flush, flush.retained.tolist(), CLIENTS_ONLY)
         self._send_outgoing(outgoing)
-        self._request_counts(flush)
+        if counted:
+            self._request_counts(flush, counted)
         self._ordering.mark_sent(flush)
         self._site().activity(float(len(flush.publications)))
 
@@ -304,46 +306,41 @@ class Routing:
 
     # Counts of deliveries.
 
-    def _request_counts(self, flush: PastFlush) -> None:
+    def _request_counts(self, flush: PastFlush, counted: Collection[PublicationId]) -> None:
         """Asks every node for the counts that publishers of this flush want."""
-        if not self._counts:
-            return
-        asked = [one for one in flush.accepted if one.id in self._counts]
-        counts = [self._counts[one.id] for one in asked]
+        asked = [one for one in flush.accepted if one.id in counted]
+        publications = [remote_publication(one, flush.t) for one in asked]
         for node in self._nodes():
-            publications = [remote_publication(one, flush.t) for one in asked]
             for first, last in _split_by_size(publications):
                 self._send(node, CountRequest(tuple(publications[first:last])))
-            for count in counts:
-                count.unanswered[node] = None
-        for count in counts:
-            self._finish_count(count)
 
-    async def count_remote(self, publication: PublicationId) -> tuple[int, int]:
-        """How many subscriptions on other nodes matched, and how many nodes did not answer."""
-        count = self._counts[publication] = DeliveryCount(
-            asyncio.get_running_loop().create_future()
-        )
-        try:
-            async with asyncio.timeout(COUNTED_S):
-                await count.done_future
-        except TimeoutError:
-            pass
-        finally:
-            del self._counts[publication]
-        return count.readers, len(count.unanswered)
+    def count_here(self, publication: PublicationId, t: Time, readers: int) -> None:
+        """So many subscriptions of this node's clients match; other nodes have been asked."""
+        count = DeliveryCount(t, readers, dict.fromkeys(self._nodes()))
+        self._counts[publication] = count
+        self._finish_count(publication, count)
 
-    def on_count_reply(self, count_remote: CountReply, sender: NodeId) -> None:
-        for publication, readers in count_remote.counts:
+    def on_count_reply(self, reply: CountReply, sender: NodeId) -> None:
+        for publication, readers in reply.counts:
             count = self._counts.get(publication)
             if count is not None and sender in count.unanswered:
                 del count.unanswered[sender]
                 count.readers += readers
-                self._finish_count(count)
+                self._finish_count(publication, count)
 
-    def _finish_count(self, count: DeliveryCount) -> None:
-        if not count.unanswered and not count.done_future.done():
-            count.done_future.set_result(None)
+    def _finish_count(self, publication: PublicationId, count: DeliveryCount) -> None:
+        if not count.unanswered:
+            self._give_count(publication, count)
+
+    def _give_count(self, publication: PublicationId, count: DeliveryCount) -> None:
+        del self._counts[publication]
+        self._out.put(Counted(publication, count.t, count.readers, len(count.unanswered)))
+
+    def expire_counts(self, now: Time) -> None:
+        """Some nodes do not answer: what is known by now must do."""
+        for publication, count in list(self._counts.items()):
+            if now - count.t > COUNTED:
+                self._give_count(publication, count)
 
     def answer_counts(self) -> None:
         """Answers count requests, once the publications have been matched."""

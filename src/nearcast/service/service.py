@@ -1,0 +1,321 @@
+"""The service: what a node decides for its clients. `cluster.service` adds other nodes.
+
+A `Service` is a node like those of the overlays: no clock, no socket, no chance of its own. A host
+(`server.gateway` for WebSockets and HTTP, `server.in_process` for a world of one's own, the
+simulator) hands in what clients and other nodes send, and carries out the effects.
+
+The way of a publication: `publish` accepts it; the next `Flush` matches all that wait in one call
+(`realm`), delivers them in columns (`DeliverFlush`), and answers their publishers. How soon a flush
+follows is the host's policy, what it does is not.
+"""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.close_codes import CloseCode
+from nearcast.client_protocol.limits import Limits
+from nearcast.errors import Refused
+from nearcast.model.subscription import NodeId, PublicationId
+from nearcast.node import Effect, Message, Node, Timer
+from nearcast.service.access.grants import Grant
+from nearcast.service.access.permission import check_listening, check_publishing, may_listen
+from nearcast.service.access.quotas import Quotas, check_subscriptions
+from nearcast.service.client_state import AcceptedPublication, ClientState, FlushDeliveries
+from nearcast.service.connection import Connection
+from nearcast.service.connections import Connections
+from nearcast.service.effects import (
+    CloseConnection,
+    Counted,
+    DeliverFlush,
+    Fault,
+    Notify,
+    Refuse,
+)
+from nearcast.service.realm import FlushInput, Realm
+from nearcast.space.motion import SECOND, Time
+
+TICK_EVERY: Time = SECOND // 10
+INTERNAL_ERROR = "the node made a mistake; its log has more"
+
+
+class Flush(Timer, frozen=True):
+    """Publish what waits. A host may wake the service for it at any time."""
+
+
+class Tick(Timer, frozen=True):
+    """Presence, throttling and quotas, ten times a second."""
+
+
+FLUSH, TICK = Flush(), Tick()
+
+
+class Service(Node):
+    """Decides for the clients of a node."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        rng: Random,
+        realm: Realm,
+        limits: Limits,
+        *,
+        name: str = "",
+        clients: int = 10_000,
+        requests: int = 500,
+    ) -> None:
+        super().__init__(node_id, rng)
+        self.realm, self.limits = realm, limits
+        self.connections = Connections(self.out, limits, name)
+        self.quotas = Quotas(requests)
+        self._most_clients = clients
+        self._counted: dict[PublicationId, None] = {}  # whose matches are counted
+
+    # Clients. Each input returns its effects; `publish` has none until the next flush.
+
+    def open(self, now: Time, connection: Connection) -> list[Effect]:
+        """A client has connected."""
+        self._advance(now)
+        self.connections.all[connection] = None
+        return self.out.drain()
+
+    def join(
+        self, now: Time, connection: Connection, request: messages.JoinRequest, grant: Grant
+    ) -> list[Effect]:
+        """A client joins; the host has found out what its token allows."""
+        self._advance(now)
+        connection.allow(grant)
+        try:
+            self._join(connection, request, grant)
+        except Exception as error:
+            self._on_error(connection, request, error)
+        return self.out.drain()
+
+    def request(self, now: Time, connection: Connection, kind: type, request: Any) -> list[Effect]:
+        """A client asks for something other than to join or to publish."""
+        self._advance(now)
+        try:
+            self._handle(connection, kind, request)
+        except Exception as error:
+            self._on_error(connection, request, error)
+        return self.out.drain()
+
+    def _on_error(self, connection: Connection, request: Any, error: Exception) -> None:
+        """Refused: it is the client's mistake. Anything else is ours, and must be logged."""
+        if isinstance(error, Refused):
+            self.out.put(Refuse(connection, messages.ErrorNotice(str(error), request.id)))
+        else:
+            name = connection.client and connection.client.name
+            self.out.put(Fault(f"a request of {name!a} failed", error, 1))
+            self.connections.reply(connection, messages.ErrorNotice(INTERNAL_ERROR, request.id))
+
+    def publish(
+        self, connection: Connection, request: messages.PublishRequest, encoding: messages.Encoding
+    ) -> PublicationId:
+        """Accept a publication for the next flush, or raise Refused. Called for each, so the host
+        sees that a flush follows."""
+        if connection.client is None:
+            raise Refused("join first")
+        if connection.limited and connection.grant is not None:
+            check_publishing(connection.grant, request)
+        return self.realm.publish(connection.client, request, encoding)
+
+    def count(self, publication: PublicationId) -> None:
+        """How many subscriptions this publication matches is wanted (`Counted`)."""
+        self._counted[publication] = None
+
+    def close(self, now: Time, connection: Connection) -> list[Effect]:
+        """A connection has ended: its client leaves, or is with another node already."""
+        self._advance(now)
+        connection.closing = True
+        self.connections.all.pop(connection, None)
+        self._end_client(connection)
+        return self.out.drain()
+
+    def end(
+        self, now: Time, connection: Connection, reason: str, code: CloseCode = CloseCode.POLICY
+    ) -> list[Effect]:
+        """The host ends a connection: its client reads nothing, its token has expired, …"""
+        self._advance(now)
+        self._end(connection, reason, code)
+        return self.out.drain()
+
+    def allow(self, now: Time, connection: Connection, grant: Grant | None) -> list[Effect]:
+        """The token of a connection allows something else now; None: nothing."""
+        self._advance(now)
+        if grant is None:
+            self._end(connection, "your token is not valid any more")
+        else:
+            connection.allow(grant)
+            self._check_listening(connection)
+        return self.out.drain()
+
+    # The hooks of a node.
+
+    def on_start(self) -> None:
+        self.out.set_timer(TICK, TICK_EVERY)
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        """A node alone has no messages from others."""
+
+    def on_timer(self, timer: Timer) -> None:
+        if timer == FLUSH:
+            self._flush()
+        elif timer == TICK:
+            self.out.set_timer(TICK, TICK_EVERY)
+            self.quotas.forget(self.now / SECOND)
+            notices = list(self.realm.tick(self.now))
+            if notices:
+                self.out.put(Notify(notices))
+
+    # Requests.
+
+    def _join(self, connection: Connection, request: messages.JoinRequest, grant: Grant) -> None:
+        """Start a client, or continue one by its handover ticket."""
+        assert connection.encoding is not None
+        self.quotas.leave(connection)  # an earlier attempt may have been with another token
+        self.quotas.enter(connection, grant, self.now / SECOND)
+        if request.ticket:
+            self._claim(connection, request)
+        elif self.connections.clients >= self._most_clients:
+            full = messages.ErrorNotice("this node has no room for another client", request.id)
+            self.connections.reply(connection, full)
+            self._end(connection, f"this node serves at most {self._most_clients} clients")
+        else:
+            client = self.realm.join(self.now, request.name, connection.encoding)
+            self.connections.welcome(self.realm.now, connection, client, request.id)
+
+    def _claim(self, connection: Connection, request: messages.JoinRequest) -> None:  # noqa: ARG002
+        """Continue a client of another node by its handover ticket."""
+        raise Refused("this node is in no cluster, and knows of no tickets")
+
+    def _handle(self, connection: Connection, kind: type, request: Any) -> None:
+        client, realm, now = connection.client, self.realm, self.now
+        if client is None:
+            raise Refused("join first")
+        assert connection.grant is not None
+        if kind is messages.NearbyRequest:
+            check_listening(connection.grant, request.area, request.channel, self.limits)
+            found = realm.nearby(now, request, client.form)
+            answer = messages.NearbyNotice(found, request.id)
+            self.connections.reply(connection, answer, realm.query_cost(len(found)))
+            return
+        notices = self._apply_request(connection, client, kind, request)
+        if request.id is not None:
+            number = None
+            if kind is messages.SubscribeRequest:
+                number = client.subscriptions[request.subscription].subscription.id
+            done = messages.DoneNotice(request.id, realm.now, subscription=number)
+            self.connections.reply(connection, done)
+        for notice in notices:
+            cost = 0
+            if isinstance(notice, messages.InsideNotice):
+                cost = realm.query_cost(len(notice.entities))
+            self.connections.reply(connection, notice, cost)
+        if kind is messages.LeaveRequest:
+            self._end(connection, "you left", CloseCode.NORMAL)
+
+    def _apply_request(
+        self, connection: Connection, client: ClientState, kind: type, request: Any
+    ) -> list[messages.Notice]:
+        """What changes interests or states. The notices follow the answer."""
+        realm, now, grant = self.realm, self.now, connection.grant
+        assert grant is not None
+        if kind is messages.MoveRequest:
+            known = client.subscriptions.get(request.subscription)
+            if known is not None:
+                check_listening(grant, request.area, known.subscription.channel, self.limits)
+            realm.move(now, client, request)
+        elif kind is messages.SubscribeRequest:
+            check_listening(grant, request.area, request.channel, self.limits)
+            check_subscriptions(connection, request.subscription)
+            return realm.subscribe(now, client, request)
+        elif kind is messages.TuneRequest:
+            realm.tune(now, client, request)
+        elif kind is messages.UnsubscribeRequest:
+            realm.unsubscribe(now, client, request)
+        elif kind is messages.WithdrawRequest:
+            realm.withdraw(now, client, request)
+        return []
+
+    def _check_listening(self, connection: Connection) -> None:
+        if not may_listen(connection):
+            self._end(connection, "your token does not allow what you listen to any more")
+
+    # The end of connections.
+
+    def _end(self, connection: Connection, reason: str, code: CloseCode = CloseCode.POLICY) -> None:
+        if not connection.closing:
+            self._end_client(connection)
+            connection.closing = True
+            self.out.put(CloseConnection(connection, reason, code))
+
+    def _end_client(self, connection: Connection) -> None:
+        """The client of this connection leaves, if it has joined."""
+        self.quotas.leave(connection)
+        client = self.connections.detach(connection)
+        if client is not None:
+            self.realm.leave(self.now, client)
+
+    # Publications.
+
+    def _flush(self) -> None:
+        """Publish what waits; if that fails, each publication by itself, so that one that cannot
+        be matched delays no other."""
+        if not self.realm.waiting:
+            return
+        taken = self.realm.take_flush()
+        try:
+            together = self.realm.publish_flush(self.now, taken)
+        except Exception as error:
+            what = "publications could not be matched; each is tried by itself"
+            self.out.put(Fault(what, error, 0))
+            self._flush_one_by_one(taken)
+        else:
+            self._deliver(together)
+        if self.realm.waiting:  # more than fits into one flush
+            self.out.set_timer(FLUSH, 0)
+
+    def _flush_one_by_one(self, taken: FlushInput) -> None:
+        for accepted, one in taken.one_by_one():
+            try:
+                alone = self.realm.publish_flush(self.now, one)
+            except Exception as error:
+                self._counted.pop(accepted.id, None)
+                what = "a publication could not be matched"
+                self.out.put(Fault(what, error, 1, accepted.id))
+                publisher = self._publisher(accepted)
+                if publisher is not None and accepted.request.id is not None:
+                    answer = messages.ErrorNotice(INTERNAL_ERROR, accepted.request.id)
+                    self.connections.reply(publisher, answer)
+            else:
+                self._deliver(alone)
+
+    def _publisher(self, accepted: AcceptedPublication) -> Connection | None:
+        """The connection of the publisher, if it is a client of this node."""
+        return self.connections.of(accepted.client.owner or accepted.client)
+
+    def _deliver(self, flushed: FlushDeliveries) -> None:
+        """Deliver, acknowledge and count the publications of one flush."""
+        self.out.put(DeliverFlush(flushed))
+        for accepted in flushed.publications:
+            number = accepted.request.id
+            if number is not None:
+                publisher = self._publisher(accepted)
+                if publisher is not None:
+                    done = messages.DoneNotice(number, flushed.t, accepted.id)
+                    self.connections.reply(publisher, done)
+        if self._counted:
+            self._count(flushed)
+
+    def _count(self, flushed: FlushDeliveries) -> None:
+        readers = np.bincount(flushed.publication, minlength=len(flushed.publications))
+        for accepted, found in zip(flushed.publications, readers.tolist(), strict=True):
+            if accepted.id in self._counted:
+                del self._counted[accepted.id]
+                self._counted_here(accepted.id, flushed.t, found)
+
+    def _counted_here(self, publication: PublicationId, t: Time, readers: int) -> None:
+        self.out.put(Counted(publication, t, readers, 0))
