@@ -23,7 +23,6 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from nearcast.client.effects import (
-    Again,
     AnswerDue,
     Answered,
     Ask,
@@ -43,8 +42,9 @@ from nearcast.client.effects import (
     Told,
     Welcomed,
 )
-from nearcast.client.received import Disconnected, Entity, HandedOver, Message
-from nearcast.client.recent_publications import RecentPublications
+from nearcast.client.message_order import MessageOrder
+from nearcast.client.pending_requests import PendingRequest, PendingRequests, Purpose
+from nearcast.client.received import Disconnected, Entity, HandedOver
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
@@ -68,14 +68,6 @@ class Phase(Enum):
     ENDED = auto()
 
 
-class _Purpose(Enum):
-    """Whose request it is."""
-
-    APPLICATION = auto()
-    JOIN = auto()
-    RESUBSCRIBE = auto()
-
-
 class _Connection(Struct, eq=False):
     """A connection to a node, from the wish to have it on."""
 
@@ -88,27 +80,6 @@ class _Connection(Struct, eq=False):
     clock_offset: Time | None = None  # the node's clock minus ours, the largest seen
     bye: str = ""  # why the node will end it
     closed: ClosedError | None = None  # why it has ended
-
-
-class _Pending(Struct, eq=False):
-    """A request that waits to be sent, for its answer, or for the entities inside its area."""
-
-    request: Any
-    purpose: _Purpose = _Purpose.APPLICATION
-    confirm: bool = True  # is the node asked to answer?
-    state: SubscriptionState | None = None  # of the subscription that it asks for
-    region: Region | str | None = None  # that it asks for
-    follows_client: bool = False  # is it a plain shape?
-    connection: _Connection | None = None  # on which it was sent
-    deadline: Time = 0
-    done: Any = None  # the answer, if only the entities inside are missing
-
-
-# The answers to requests; all others are answered by `done`.
-_ANSWERS: dict[type[Struct], type[Struct]] = {
-    wire.JoinRequest: wire.WelcomeNotice,
-    wire.NearbyRequest: wire.NearbyNotice,
-}
 
 
 class ClientCore:
@@ -139,9 +110,7 @@ class ClientCore:
         self.serving: int | None = None
         self.subscriptions: dict[int, SubscriptionState] = {}  # by number
         self._rng, self._parameters = rng, parameters
-        self._encoding, self._decode = encoding, encoding.decode_value
         self._reconnects, self._changes_nodes = reconnects, changes_nodes
-        self._presence_known = False  # has a node said who is inside any area?
         self._now: Time = 0
         self._out: list[ClientEffect] = []
         self._connection_numbers, self._request_numbers = count(1), count(1)
@@ -150,10 +119,7 @@ class ClientCore:
         self._connections: dict[int, _Connection] = {}  # those that are open or being opened
         self._current: _Connection | None = None  # to the node that serves us, or did last
         self._joining: _Connection | None = None  # to the node that shall welcome us
-        # Requests by number. All wait equally long for an answer, so the first is the oldest.
-        self._queue: dict[int, _Pending] = {}  # not sent yet
-        self._pending: dict[int, _Pending] = {}  # without an answer
-        self._inside_pending: dict[int, _Pending] = {}  # answered, but `inside` is missing
+        self._requests = PendingRequests()
         self._answer_timer_set = False
         # Reconnecting.
         self._pause: Time = 0
@@ -161,10 +127,10 @@ class ClientCore:
         self._tried = 0  # of this round: how many in all
         self._refusals: list[Refused] = []  # of joins of this round
         self._refused: list[int] = []  # subscriptions, since the connection was lost
-        # Handover: what was received lately, and what waits for the former node's messages.
-        self._former: int | None = None  # connection
-        self._held_back: list[tuple[int, Any]] = []
-        self._recent: RecentPublications | None = None
+        self._order = MessageOrder(encoding, self.subscriptions)
+        # What `received` does with a message, for hosts that receive many: message(connection,
+        # notice), of a connection that is open.
+        self.message = self._order.message
 
     # Inputs: the application.
 
@@ -183,7 +149,7 @@ class ClientCore:
     ) -> tuple[int, list[ClientEffect]]:
         """Send a request without an id as soon as a node serves us. Returns its number, under which
         `Answered` or `Failed` follows."""
-        return self._ask(now, _Pending(request, confirm=confirm))
+        return self._ask(now, PendingRequest(request, confirm=confirm))
 
     def subscribe(
         self, now: Time, request: wire.SubscribeRequest, region: Region | str,
@@ -196,7 +162,7 @@ class ClientCore:
         """
         request = replace(request, subscription=next(self._subscription_numbers))
         state = SubscriptionState(request, region)
-        pending = _Pending(request, state=state, region=region, follows_client=follows_client)
+        pending = PendingRequest(request, state=state, region=region, follows_client=follows_client)
         number, effects = self._ask(now, pending)
         return number, state, effects
 
@@ -205,15 +171,14 @@ class ClientCore:
         follows_client: bool = False,
     ) -> tuple[int, list[ClientEffect]]:  # fmt: skip
         """Give a subscription this region, which is that of the request."""
-        return self._ask(now, _Pending(request, region=region, follows_client=follows_client))
+        return self._ask(now, PendingRequest(request, region=region, follows_client=follows_client))
 
     def abandon(self, now: Time, number: int) -> list[ClientEffect]:
         """Nobody waits for this request any more. If it was sent, the node may obey it."""
         self._advance(now)
-        for waiting in (self._queue, self._pending, self._inside_pending):
-            pending = waiting.pop(number, None)
-            if pending is not None and pending.state is not None:
-                self.subscriptions.pop(pending.state.number, None)
+        pending = self._requests.take(number)
+        if pending is not None and pending.state is not None:
+            self.subscriptions.pop(pending.state.number, None)
         self._join_if_answered()
         return self._drain()
 
@@ -252,11 +217,11 @@ class ClientCore:
         found = self._connections.pop(connection, None)
         if found is not None:
             found.closed = ClosedError(found.bye or reason or "the connection is lost", code)
-            for number, pending in self._forget_pending(found):
-                if pending.purpose is _Purpose.APPLICATION:
+            for number, pending in self._requests.take_sent_on(found.number):
+                if pending.purpose is Purpose.APPLICATION:
                     self._fail(number, pending, found.closed)
-            if found.number == self._former:
-                self._release_held_back()
+            if found.number == self._order.former:
+                self._out += self._order.release()
             if found is self._joining:
                 self._join_failed(found, found.closed)
             elif found is self._current:
@@ -266,7 +231,7 @@ class ClientCore:
     def not_sent(self, now: Time, number: int, why: Exception) -> list[ClientEffect]:
         """The host could not send the request of this number."""
         self._advance(now)
-        pending = self._pending.pop(number, None)
+        pending = self._requests.sent.pop(number, None)
         if pending is not None:
             self._fail(number, pending, why)
         return self._drain()
@@ -281,8 +246,8 @@ class ClientCore:
                 self._retry()
             case JoinDue(connection) if self._joining and self._joining.number == connection:
                 self._join_failed(self._joining, ConnectionError("the node does not answer"))
-            case HoldBackDue(connection) if connection == self._former:
-                self._release_held_back()
+            case HoldBackDue(connection) if connection == self._order.former:
+                self._out += self._order.release()
             case FormerNodeDue(connection) if connection in self._connections:
                 self._disconnect(self._connections[connection])
         return self._drain()
@@ -297,37 +262,11 @@ class ClientCore:
             _HANDLERS[kind](self, found, kind, notice)
         return self._drain()
 
-    def message(self, connection: int, notice: Any) -> Message | Again | None:
-        """A `message` of a node: what `received` does with it, for hosts that receive many.
-
-        The connection must be one that is neither lost nor to be closed.
-        """
-        if self._former is not None and connection != self._former:
-            self._held_back.append((connection, notice))
-            return None
-        to, again = notice.to, False
-        if self._recent is not None:
-            to, again = self._recent.add(notice.publication, to)
-            if again and not to:
-                return None
-        payload: Any = notice.payload
-        try:
-            payload = self._decode(payload) if payload else None
-        except wire.DECODE_ERRORS:
-            payload = self._encoding.try_decode_payload(payload)
-        message = Message(
-            notice.source, notice.publication, notice.t,
-            notice.x, notice.y, notice.z, notice.r, notice.rx, notice.ry, notice.rz,
-            payload, notice.attributes, notice.channel, notice.retain, to,
-        )  # fmt: skip
-        if message.retain and self._presence_known:
-            for number in to:
-                state = self.subscriptions.get(number)
-                if state is not None:
-                    state.update_entity(message)
-        return Again(message) if again else message
-
     # Queries, which change nothing.
+
+    def entity_of(self, state: wire.EntityState) -> Entity:
+        """An entity of an answer, as the application sees it."""
+        return self._order.entity(state)
 
     def node_time(self, now: Time) -> Time:
         """The node's clock as estimated here, in microseconds of Unix time."""
@@ -359,7 +298,7 @@ class ClientCore:
 
     # Requests and answers.
 
-    def _ask(self, now: Time, pending: _Pending) -> tuple[int, list[ClientEffect]]:
+    def _ask(self, now: Time, pending: PendingRequest) -> tuple[int, list[ClientEffect]]:
         self._advance(now)
         number = next(self._request_numbers)
         if self._end_error is not None:
@@ -368,19 +307,19 @@ class ClientCore:
             assert self._current is not None
             self._send(self._current, number, pending)
         else:
-            self._queue[number] = pending
+            self._requests.queue[number] = pending
         return number, self._drain()
 
-    def _send(self, connection: _Connection, number: int, pending: _Pending) -> None:
+    def _send(self, connection: _Connection, number: int, pending: PendingRequest) -> None:
         if not pending.confirm:
             self._out.append(Ask(connection.number, pending.request, number))
             self._out.append(Answered(number, None))
             return
         if pending.state is not None:  # its messages may come before the answer
             self.subscriptions[pending.state.number] = pending.state
-        pending.connection = connection
+        pending.connection = connection.number
         pending.deadline = self._now + self._parameters.answer
-        self._pending[number] = pending
+        self._requests.sent[number] = pending
         request = replace(pending.request, id=number)
         self._out.append(Ask(connection.number, request, number))
         self._set_answer_timer()
@@ -389,56 +328,29 @@ class ClientCore:
         """One timer for all requests: when it is due, it is set again for the oldest."""
         if self._answer_timer_set:
             return
-        waiting = [next(iter(w.values())) for w in (self._pending, self._inside_pending) if w]
-        if waiting:
+        deadline = self._requests.next_deadline()
+        if deadline is not None:
             self._answer_timer_set = True
-            delay = min(pending.deadline for pending in waiting) - self._now
-            self._out.append(SetTimer(AnswerDue(), delay))
+            self._out.append(SetTimer(AnswerDue(), deadline - self._now))
 
     def _answers_due(self) -> None:
         self._answer_timer_set = False
-        for waiting, reason in (
-            (self._pending, "the node does not answer"),
-            (self._inside_pending, "the node does not say who is inside"),
-        ):
-            overdue = [n for n, pending in waiting.items() if pending.deadline <= self._now]
-            for number in overdue:
-                pending = waiting.pop(number, None)
-                if pending is not None:  # failing one may have ended others
-                    self._fail(number, pending, ConnectionError(reason))
+        for number, pending in self._requests.take_overdue(self._now):
+            what = "answer" if pending.done is None else "say who is inside"
+            self._fail(number, pending, ConnectionError(f"the node does not {what}"))
         self._set_answer_timer()
 
-    def _take_answered(
-        self, connection: _Connection, kind: type[Struct], number: int | None
-    ) -> _Pending | None:
-        """The request that this notice answers; None if it makes no sense."""
-        pending = None if number is None else self._pending.get(number)
-        if number is None or pending is None or pending.connection is not connection:
-            return None
-        expected = _ANSWERS.get(type(pending.request), wire.DoneNotice)
-        if kind is not wire.ErrorNotice and kind is not expected:
-            return None
-        return self._pending.pop(number)
-
-    def _fail(self, number: int, pending: _Pending, why: Exception) -> None:
-        if pending.purpose is _Purpose.APPLICATION:
+    def _fail(self, number: int, pending: PendingRequest, why: Exception) -> None:
+        if pending.purpose is Purpose.APPLICATION:
             if pending.state is not None:
                 self.subscriptions.pop(pending.state.number, None)
             self._out.append(Failed(number, why))
             self._join_if_answered()
-        elif pending.purpose is _Purpose.RESUBSCRIBE and isinstance(why, Refused):
+        elif pending.purpose is Purpose.RESUBSCRIBE and isinstance(why, Refused):
             assert pending.state is not None
             self._subscription_refused(pending.state.number, why)
         else:
-            assert pending.connection is not None
-            self._join_failed(pending.connection, why)
-
-    def _forget_pending(self, connection: _Connection) -> list[tuple[int, _Pending]]:
-        """Take out the requests that were sent on this connection and have no answer."""
-        sent = [(n, one) for n, one in self._pending.items() if one.connection is connection]
-        for number, _ in sent:
-            del self._pending[number]
-        return sent
+            self._join_failed(self._connections[pending.connection], why)
 
     # Joining, reconnecting, and handover to another node.
 
@@ -450,22 +362,22 @@ class ClientCore:
 
     def _disconnect(self, connection: _Connection) -> None:
         """Close it, if it is open."""
-        self._forget_pending(connection)
+        self._requests.take_sent_on(connection.number)
         if self._connections.pop(connection.number, None) is not None:
             connection.closed = ClosedError("closed", CloseCode.NORMAL)
             self._out.append(Disconnect(connection.number))
-        if connection.number == self._former:
-            self._release_held_back()
+        if connection.number == self._order.former:
+            self._out += self._order.release()
 
     def _join_if_answered(self) -> None:
         """Join, when there is a connection and all that was asked for before is answered: requests
         take effect in order, also those of a client that is handed over."""
         joining = self._joining
-        if joining is None or joining.token is None or joining.join_sent or self._pending:
+        if joining is None or joining.token is None or joining.join_sent or self._requests.sent:
             return
         joining.join_sent = True
         request = wire.JoinRequest(self.name, joining.token, ticket=joining.ticket)
-        pending = _Pending(request, _Purpose.JOIN)
+        pending = PendingRequest(request, Purpose.JOIN)
         self._send(joining, next(self._request_numbers), pending)
 
     def _set_join_timer(self, connection: _Connection, patience: Time) -> None:
@@ -496,7 +408,7 @@ class ClientCore:
 
     def _welcomed(self, connection: _Connection, kind: type[Struct], notice: Any) -> None:
         self._estimate_clock(connection, notice.t)
-        if self._take_answered(connection, kind, notice.id) is None:
+        if self._requests.take_answered(connection.number, kind, notice.id) is None:
             return
         if self.phase is Phase.HANDED_OVER and notice.entity != self.entity:
             why = ConnectionError("the node has welcomed another entity")
@@ -525,7 +437,7 @@ class ClientCore:
         if self._current.closed is not None:
             self._current_lost(self._current.closed)
             return
-        queue, self._queue = self._queue, {}
+        queue, self._requests.queue = self._requests.queue, {}
         for number, pending in queue.items():
             self._send(self._current, number, pending)
 
@@ -574,13 +486,13 @@ class ClientCore:
         t = self.node_time(self._now)
         for state in self.subscriptions.values():
             request, region = state.request_at(t)
-            pending = _Pending(request, _Purpose.RESUBSCRIBE, state=state, region=region)
+            pending = PendingRequest(request, Purpose.RESUBSCRIBE, state=state, region=region)
             self._send(connection, next(self._request_numbers), pending)
         self._check_resubscribed()
 
     def _check_resubscribed(self) -> None:
         """Nothing else can be pending in this phase."""
-        if self.phase is Phase.RESUBSCRIBING and not self._pending:
+        if self.phase is Phase.RESUBSCRIBING and not self._requests.sent:
             refused, self._refused = self._refused, []
             self._out.append(ServedAgain(refused))
             self._serve()
@@ -602,39 +514,30 @@ class ClientCore:
 
     def _await_last_messages(self, former: _Connection) -> None:
         """The former node sends until it has nothing left for us; its messages come first."""
-        if self._former is not None:
-            self._release_held_back()
+        self._out += self._order.release()
         if former.closed is None:
-            self._former = former.number
+            self._order.former = former.number
             timers = self._parameters
             self._out.append(SetTimer(HoldBackDue(former.number), timers.hold_back))
             self._out.append(SetTimer(FormerNodeDue(former.number), timers.former_node))
 
-    def _release_held_back(self) -> None:
-        """The former node has sent everything: deliver what the new one sent in the meantime."""
-        held_back, self._former, self._held_back = self._held_back, None, []
-        for connection, notice in held_back:
-            effect = self.message(connection, notice)
-            if effect is not None:
-                self._out.append(effect)
-
     def _set_nodes(self, nodes: list[str]) -> None:
         """Other nodes of the cluster. Only with several nodes can a publication arrive twice."""
         self.nodes = nodes
-        if nodes and self._recent is None:
-            self._recent = RecentPublications(self._parameters.remembered)
+        if nodes:
+            self._order.drop_duplicates(self._parameters.remembered)
 
     def _end(self, why: Exception | None, later: Exception) -> None:
         """End for good: iterations end, with the error `why` if given; requests fail by `later`."""
         self._enter(Phase.ENDED)
         self._end_error, self._joining = later, None
-        for number, pending in [*self._pending.items(), *self._queue.items()]:
-            if pending.purpose is _Purpose.APPLICATION:
+        requests = self._requests
+        for number, pending in [*requests.sent.items(), *requests.queue.items()]:
+            if pending.purpose is Purpose.APPLICATION:
                 self._out.append(Failed(number, later))
-        for number, pending in self._inside_pending.items():  # it ends like the others
+        for number, pending in requests.inside.items():  # it ends like the others
             self._out.append(Answered(number, pending.done))
-        for waiting in (self._pending, self._queue, self._inside_pending):
-            waiting.clear()
+        requests.clear()
         for connection in list(self._connections.values()):
             self._disconnect(connection)
         self._out.append(Ended(why))
@@ -648,12 +551,12 @@ class ClientCore:
 
     def _done(self, connection: _Connection, kind: type[Struct], notice: Any) -> None:
         self._estimate_clock(connection, notice.t)
-        pending = self._take_answered(connection, kind, notice.id)
+        pending = self._requests.take_answered(connection.number, kind, notice.id)
         if pending is None:
             return
         request, state, region = pending.request, pending.state, pending.region
         match request:
-            case wire.SubscribeRequest() if pending.purpose is _Purpose.RESUBSCRIBE:
+            case wire.SubscribeRequest() if pending.purpose is Purpose.RESUBSCRIBE:
                 assert state is not None and region is not None
                 if request.area.formula is None:
                     state.area_accepted(region, state.follows_client, notice.t)
@@ -663,7 +566,7 @@ class ClientCore:
                 state.area_accepted(region, pending.follows_client, notice.t)
                 if request.watch and not state.inside_known:
                     pending.done, pending.deadline = notice, self._now + self._parameters.answer
-                    self._inside_pending[notice.id] = pending
+                    self._requests.inside[notice.id] = pending
                     self._set_answer_timer()
                     self._join_if_answered()
                     return
@@ -681,7 +584,7 @@ class ClientCore:
         self._join_if_answered()
 
     def _nearby(self, connection: _Connection, kind: type[Struct], notice: Any) -> None:
-        if self._take_answered(connection, kind, notice.id) is not None:
+        if self._requests.take_answered(connection.number, kind, notice.id) is not None:
             self._out.append(Answered(notice.id, notice))
             self._join_if_answered()
 
@@ -694,7 +597,7 @@ class ClientCore:
         if notice.id is None:
             self._tell(connection, kind, notice)
             return
-        pending = self._take_answered(connection, kind, notice.id)
+        pending = self._requests.take_answered(connection.number, kind, notice.id)
         if pending is not None:
             self._fail(notice.id, pending, Refused(notice.reason))
 
@@ -720,11 +623,11 @@ class ClientCore:
         state = self.subscriptions.get(notice.subscription)
         if state is None:
             return  # it has ended in the meantime
-        self._presence_known = True
+        self._order.presence_known = True
         if kind is wire.InsideNotice:
-            changes = state.set_inside([self.entity_of(one) for one in notice.entities])
+            changes = state.set_inside([self._order.entity(one) for one in notice.entities])
         elif kind is wire.EnterNotice:
-            changes = state.entity_entered(self.entity_of(notice.entity))
+            changes = state.entity_entered(self._order.entity(notice.entity))
         else:
             changes = state.entity_left(notice.entity, notice.gone)
         self._out += [Changed(notice.subscription, change) for change in changes]
@@ -733,17 +636,8 @@ class ClientCore:
 
     def _answer_inside(self, subscription: int) -> None:
         """Who waits for the entities inside has them now, or need not wait."""
-        for number, pending in list(self._inside_pending.items()):
-            if pending.state is not None and pending.state.number == subscription:
-                del self._inside_pending[number]
-                self._out.append(Answered(number, pending.done))
-
-    def entity_of(self, state: wire.EntityState) -> Entity:
-        """An entity as the application sees it."""
-        payload = self._encoding.try_decode_payload(state.payload)
-        return Entity(
-            state.entity, state.t, state.x, state.y, state.z, state.name, state.attributes, payload
-        )
+        for number, pending in self._requests.take_waiting_for_inside(subscription):
+            self._out.append(Answered(number, pending.done))
 
 
 _Handler: TypeAlias = Callable[[ClientCore, _Connection, type[Struct], Any], None]

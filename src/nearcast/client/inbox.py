@@ -24,11 +24,12 @@ class Inbox(Generic[Item]):
         return len(self._items)
 
     def put(self, item: Item) -> None:
-        if len(self._items) == self.size:
+        if not self._items:  # only then may somebody wait
+            self._arrived.set()
+        elif len(self._items) == self.size:
             self._items.popleft()
             self.dropped += 1
         self._items.append(item)
-        self._arrived.set()
 
     def end(self, why: Exception | None) -> None:
         """Nothing more arrives. Iterations take what is left, then end or raise `why`."""
