@@ -380,6 +380,7 @@ def test_who_is_inside_is_kept_up_to_date() -> None:
     assert one.get(1, LeaveNotice(1, 1, gone=True)) == [Changed(1, Left(entity(1), True))]
     state = MessageNotice([1], 3, 9, 8, 2.0, 0.0, retain=True)
     assert isinstance(one.get(1, state)[0], Message)
+    assert isinstance(one.get(1, MessageNotice([1], 2, 10, 9, 4.0, 0.0))[0], Message), "no state"
     assert here.inside == {2: entity(2), 3: entity(3, 2.0, 8)}
     assert one.get(1, InsideNotice(1, [somebody(5), somebody(2)])) == [
         Changed(1, Left(entity(3, 2.0, 8), False)),
@@ -519,6 +520,38 @@ def test_a_client_comes_back_with_its_subscriptions_which_have_moved_on() -> Non
     assert shape == disc(12, 0, 5)
 
 
+def test_a_formula_that_comes_back_twice_goes_on_from_its_beginning() -> None:
+    one = TimedCore().opened()
+    one.subscribed("x < t")
+    one.wake(RetryDue(), pause(one.lost(1)))
+    one.now = 3 * SECOND
+    one.connected(2)
+    one.welcome(2, 3)
+    assert one.done(2, 4) == [ServedAgain([])]
+    one.wake(RetryDue(), pause(one.lost(2)))
+    one.now = 5 * SECOND
+    one.connected(3)
+    again = SubscribeRequest(1, Area(formula="x < (t + 5.0)"), id=6)
+    assert Ask(3, again, 6) in one.welcome(3, 5)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_who_waits_to_know_who_is_inside_need_not_when_the_subscription_ends(refused: bool) -> None:
+    one = TimedCore().opened()
+    number, _, _ = one.subscribe(disc(0, 0, 5), watch=True)
+    done = one.done_notice(number)
+    assert one.get(1, done) == []
+    wait = pause(one.lost(1))
+    if refused:
+        one.wake(RetryDue(), wait)
+        one.connected(2)
+        one.welcome(2, 3)
+        effects = one.get(2, ErrorNotice("no", 4))
+        assert effects[:2] == [SubscriptionEnded(1, Refused("no")), Answered(number, done)]
+    else:
+        assert one.core.close(one.now) == [Answered(number, done), Ended(None)]
+
+
 def test_what_a_node_no_longer_accepts_ends_and_is_named_when_the_client_is_back() -> None:
     one = TimedCore().opened()
     for _ in range(3):
@@ -632,6 +665,7 @@ def test_a_client_joins_the_other_node_when_all_it_asked_for_is_answered() -> No
     first, second = one.ask(PUBLISH)[0], one.ask(PUBLISH)[0]
     one.get(1, MovedNotice("ws://b", "a ticket"))
     assert one.connected(2) == []
+    assert one.done(2, first) == [], "whom it was not sent to cannot answer it"
     assert one.done(1, first) == [Answered(first, one.done_notice(first))]
     assert one.get(1, ErrorNotice("no", second)) == [
         Failed(second, Refused("no")),
@@ -713,6 +747,15 @@ def test_only_the_node_that_serves_says_who_is_inside_and_where_to_go() -> None:
     assert one.get(1, *former, MovedNotice("ws://x", "t")) == []
     assert sorted(one.core.subscriptions[1].inside) == [2, 3]
     assert one.core.nodes == ["ws://b"]
+
+
+def test_a_node_of_which_nothing_was_known_may_send_what_came_before() -> None:
+    one = TimedCore().opened()
+    one.get(1, MovedNotice("ws://b", "t"), message_notice(1))
+    one.connected(2)
+    one.welcome(2, 2, "b")
+    one.lost(1)
+    assert one.get(2, message_notice(1), message_notice(2)) == [message(2)]
 
 
 def test_a_client_that_cannot_change_nodes_stays_where_it_is() -> None:

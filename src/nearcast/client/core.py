@@ -244,8 +244,9 @@ class ClientCore:
                 self._answers_due()
             case RetryDue() if self.phase is Phase.PAUSING:
                 self._retry()
-            case JoinDue(connection) if self._joining and self._joining.number == connection:
-                self._join_failed(self._joining, ConnectionError("the node does not answer"))
+            case JoinDue(connection) if self._is_joining(connection):
+                why = ConnectionError("the node does not answer")
+                self._join_failed(self._connections[connection], why)
             case HoldBackDue(connection) if connection == self._order.former:
                 self._out += self._order.release()
             case FormerNodeDue(connection) if connection in self._connections:
@@ -369,6 +370,9 @@ class ClientCore:
         if connection.number == self._order.former:
             self._out += self._order.release()
 
+    def _is_joining(self, connection: int) -> bool:
+        return self._joining is not None and self._joining.number == connection
+
     def _join_if_answered(self) -> None:
         """Join, when there is a connection and all that was asked for before is answered: requests
         take effect in order, also those of a client that is handed over."""
@@ -453,7 +457,7 @@ class ClientCore:
                 assert self._current is not None
                 self._join_failed(self._current, why)
             case Phase.HANDED_OVER:
-                self._join_if_answered()
+                pass  # the other node may welcome us yet
 
     def _pause_before_retry(self) -> None:
         """Pauses have a random length, so that not all clients of a node come back at once."""
