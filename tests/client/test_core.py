@@ -552,6 +552,17 @@ def test_who_waits_to_know_who_is_inside_need_not_when_the_subscription_ends(ref
         assert one.core.close(one.now) == [Answered(number, done), Ended(None)]
 
 
+def test_a_subscription_that_was_given_up_meanwhile_is_not_named_when_it_is_refused() -> None:
+    one = TimedCore().opened()
+    number, _, _ = one.subscribe(disc(0, 0, 5), watch=True)
+    one.done(1, number)
+    one.wake(RetryDue(), pause(one.lost(1)))
+    one.connected(2)
+    one.welcome(2, 3)
+    assert one.core.abandon(one.now, number) == []
+    assert one.get(2, ErrorNotice("no", 4)) == [ServedAgain([])]
+
+
 def test_what_a_node_no_longer_accepts_ends_and_is_named_when_the_client_is_back() -> None:
     one = TimedCore().opened()
     for _ in range(3):

@@ -479,11 +479,13 @@ class Client:
 
     def _subscription_ended(self, effect: do.SubscriptionEnded) -> None:
         """It is kept until `Reconnected` names it."""
-        self._subscriptions[effect.subscription].end(effect.why)
+        subscription = self._subscriptions.get(effect.subscription)
+        if subscription is not None:
+            subscription.end(effect.why)
 
     def _served_again(self, effect: do.ServedAgain) -> None:
-        refused = [self._subscriptions.pop(number) for number in effect.refused]
-        self._notices.put(Reconnected(refused))
+        refused = [self._subscriptions.pop(number, None) for number in effect.refused]
+        self._notices.put(Reconnected([one for one in refused if one is not None]))
 
     def _ended(self, effect: do.Ended) -> None:
         for handle in self._timers.values():

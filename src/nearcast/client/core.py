@@ -502,10 +502,10 @@ class ClientCore:
             self._serve()
 
     def _subscription_refused(self, subscription: int, why: Refused) -> None:
-        self.subscriptions.pop(subscription, None)
-        self._refused.append(subscription)
-        self._out.append(SubscriptionEnded(subscription, why))
-        self._answer_inside(subscription)
+        if self.subscriptions.pop(subscription, None) is not None:  # nobody has given it up yet
+            self._refused.append(subscription)
+            self._out.append(SubscriptionEnded(subscription, why))
+            self._answer_inside(subscription)
         self._check_resubscribed()
 
     def _moved(self, notice: Any) -> None:
