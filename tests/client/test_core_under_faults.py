@@ -1,0 +1,258 @@
+"""A client core and a host that does anything that a network may do, in any order."""
+
+from random import Random
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearcast.client.core import ClientCore, Phase
+from nearcast.client.effects import (
+    Again,
+    Answered,
+    Ask,
+    ClientEffect,
+    Connect,
+    Disconnect,
+    Ended,
+    Failed,
+    ServedAgain,
+    SubscriptionEnded,
+    Welcomed,
+)
+from nearcast.client.received import Message
+from nearcast.client_protocol.geometry_json import area_from_region, as_region
+from nearcast.client_protocol.messages import (
+    ByeNotice,
+    DoneNotice,
+    ErrorNotice,
+    InsideNotice,
+    JoinRequest,
+    LeaveRequest,
+    MessageNotice,
+    MovedNotice,
+    NearbyNotice,
+    NearbyRequest,
+    NodesNotice,
+    Notice,
+    PublishRequest,
+    SubscribeRequest,
+    WelcomeNotice,
+)
+from nearcast.node import ClearTimer, SetTimer, Timer
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import disc
+
+NODES = ["ws://b", "ws://c"]
+STEPS = 120
+
+
+class FaultyHost:
+    """Does what the core asks for, answers late or never, and checks that all of it makes sense."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.core = ClientCore("anna", Random(seed))
+        self.now: Time = 0
+        self.timers: dict[Timer, Time] = {}
+        self.connecting: list[int] = []
+        self.open: dict[int, list[Ask]] = {}  # by connection: what its node was asked for
+        self.used: set[int] = set()  # connections
+        self.joined: set[int] = set()  # connections on which a join was sent
+        self.waiting: set[int] = set()  # requests of the application
+        self.over: set[int] = set()  # and those that have come to an end
+        self.received: set[tuple[int, int]] = set()  # publication, subscription
+        self.ended = False
+
+    # What the core asks for.
+
+    def do(self, effects: list[ClientEffect]) -> None:
+        for effect in effects:
+            assert not self.ended, effect
+            match effect:
+                case Connect(connection, _):
+                    assert connection not in self.used, "a new number"
+                    self.used.add(connection)
+                    self.connecting.append(connection)
+                case Ask(connection, request, _):
+                    assert (connection in self.joined) != isinstance(request, JoinRequest)
+                    self.joined.add(connection)
+                    self.open[connection].append(effect)
+                case Disconnect(connection):
+                    assert connection in self.open or connection in self.connecting
+                    self.forget(connection)
+                case SetTimer(timer, delay):
+                    assert delay >= 0
+                    self.timers[timer] = self.now + delay
+                case ClearTimer(timer):
+                    self.timers.pop(timer, None)
+                case Answered(number, _) | Failed(number, _):
+                    assert number not in self.over, "once"
+                    self.over.add(number)
+                case Message():
+                    self.deliver(effect)
+                case Again(message):
+                    self.deliver(message)
+                case Welcomed() | ServedAgain() | SubscriptionEnded():
+                    pass
+                case Ended():
+                    self.ended = True
+
+    def deliver(self, message: Message) -> None:
+        pairs = {(message.publication, number) for number in message.to}
+        assert pairs and not pairs & self.received, "each subscription gets it once"
+        self.received |= pairs
+
+    def forget(self, connection: int) -> None:
+        self.open.pop(connection, None)
+        if connection in self.connecting:
+            self.connecting.remove(connection)
+
+    # What happens.
+
+    def tell(self, connection: int, notice: Notice) -> None:
+        self.do(self.core.received(self.now, connection, type(notice), notice))
+
+    def ask(self) -> None:
+        request = self.rng.choice(
+            (PublishRequest(0.0, 0.0), NearbyRequest(area_from_region("x<1")))
+        )
+        number, effects = self.core.request(self.now, request, self.rng.random() < 0.7)
+        self.waiting.add(number)
+        self.do(effects)
+
+    def subscribe(self) -> None:
+        region = as_region(disc(0, 0, 5))
+        request = SubscribeRequest(0, area_from_region(region), watch=self.rng.random() < 0.3)
+        number, _, effects = self.core.subscribe(self.now, request, region, True)
+        self.waiting.add(number)
+        self.do(effects)
+
+    def abandon(self) -> None:
+        left = sorted(self.waiting - self.over)
+        if left:
+            number = self.rng.choice(left)
+            self.over.add(number)
+            self.do(self.core.abandon(self.now, number))
+
+    def connect(self, fails: bool | None = None) -> None:
+        if self.connecting:
+            connection = self.rng.choice(self.connecting)
+            self.forget(connection)
+            if self.rng.random() < 0.3 if fails is None else fails:
+                self.do(self.core.connect_failed(self.now, connection, OSError("nobody")))
+            else:
+                self.open[connection] = []
+                self.do(self.core.connected(self.now, connection, "token"))
+
+    def answer(self, refuses: float = 0.15) -> None:
+        connection = self.some_connection(lambda asked: bool(asked))
+        if connection is None:
+            return
+        ask = self.open[connection].pop(0)
+        number, request = ask.request.id, ask.request
+        if number is None:
+            return
+        if self.rng.random() < refuses:
+            self.tell(connection, ErrorNotice("no", number))
+        elif isinstance(request, JoinRequest):
+            entity = self.core.entity if request.ticket else self.rng.randrange(1, 99)
+            nodes = self.rng.choice((NODES, NODES[:1]))
+            self.tell(connection, WelcomeNotice(entity, self.now, id=number, nodes=nodes))
+        elif isinstance(request, NearbyRequest):
+            self.tell(connection, NearbyNotice([], number))
+        else:
+            self.tell(connection, DoneNotice(number, self.now))
+            if isinstance(request, SubscribeRequest) and request.watch:
+                self.tell(connection, InsideNotice(request.subscription, []))
+
+    def some_connection(self, wanted: Any = lambda _: True) -> int | None:
+        found = [connection for connection, asked in self.open.items() if wanted(asked)]
+        return self.rng.choice(found) if found else None
+
+    def notice(self) -> None:
+        connection = self.some_connection()
+        if connection is not None:
+            publication = self.rng.randrange(1, 40)
+            to = self.rng.sample((1, 2, 3), self.rng.randrange(1, 4))
+            notices = [MessageNotice(to, 3, publication, 1, 0.0, 0.0)] * 5
+            moved = [MovedNotice(self.rng.choice(NODES), "t")] * 3
+            others = (NodesNotice(NODES), ByeNotice("bye"))
+            self.tell(connection, self.rng.choice((*notices, *moved, *others)))
+
+    def lose(self) -> None:
+        connection = self.some_connection()
+        if connection is not None:
+            self.forget(connection)
+            self.do(self.core.lost(self.now, connection, "lost"))
+
+    def fail_to_send(self) -> None:
+        connection = self.some_connection(lambda asked: bool(asked))
+        if connection is not None:
+            ask = self.open[connection].pop()
+            self.do(self.core.not_sent(self.now, ask.number, ConnectionError("no connection")))
+
+    def wake(self) -> None:
+        if self.timers:
+            timer = min(self.timers, key=lambda one: (self.timers[one], repr(one)))
+            self.now = max(self.now, self.timers.pop(timer))
+            self.do(self.core.wake(self.now, timer))
+
+    def misbehave(self) -> None:
+        self.now += self.rng.randrange(SECOND // 20)
+        act = self.rng.choice(
+            (self.ask, self.ask, self.subscribe, self.abandon, self.connect, self.connect,
+             self.answer, self.answer, self.answer, self.notice, self.notice, self.lose, self.wake,
+             self.fail_to_send)
+        )  # fmt: skip
+        act()
+
+    def behave(self) -> None:
+        """All that the client waits for comes."""
+        if self.connecting:
+            self.connect(fails=False)
+        elif any(self.open.values()):
+            self.answer(refuses=0.0)
+        else:
+            self.wake()
+
+
+def started(seed: int) -> FaultyHost:
+    host = FaultyHost(seed)
+    host.do(host.core.open(0))
+    host.connect(fails=False)
+    host.answer(refuses=0.0)
+    assert host.core.phase is Phase.SERVED
+    return host
+
+
+@given(st.integers(0, 2**32))
+def test_whatever_happens_every_request_has_one_end_and_nothing_is_delivered_twice(
+    seed: int,
+) -> None:
+    host = started(seed)
+    for _ in range(STEPS):
+        if not host.ended:
+            host.misbehave()
+    if not host.ended:
+        host.do(host.core.close(host.now))
+    assert host.ended
+    assert host.over >= host.waiting
+    assert not host.connecting and not any(
+        not isinstance(ask.request, LeaveRequest) for asked in host.open.values() for ask in asked
+    )
+    assert host.core.received(host.now, 1, ByeNotice, ByeNotice("late")) == []
+
+
+@given(st.integers(0, 2**32))
+def test_when_all_is_well_again_a_client_is_served_and_nothing_waits(seed: int) -> None:
+    host = started(seed)
+    for _ in range(STEPS):
+        if not host.ended:
+            host.misbehave()
+    for _ in range(2 * STEPS):
+        if host.ended or (host.core.phase is Phase.SERVED and host.over >= host.waiting):
+            break
+        host.behave()
+    assert host.ended or host.core.serving in host.open
+    assert host.over >= host.waiting
