@@ -291,7 +291,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
     # scan | grid | rtree | lazy | swept: who wants a publication; all give one answer
     matcher: str = "grid"
-    memory_s: float = 2.0  # seconds for which a client knows whom it heard; views grow with it
+    memory_s: float = 2.0  # seconds for which a client remembers publishers
 
     def __post_init__(self) -> None:
         if self.matcher not in EXACT:

@@ -38,7 +38,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Note for each step of a publication which levels of the tree it goes between (`leaves`,
     # `arrives`), within a peer too; a trace grows by two notes per step.
     note_levels: bool = False
-    # Seconds for which a node knows whom it heard; views grow with it.
+    # Seconds for which a node remembers publishers; its view grows with it.
     memory_s: float = 2.0
 
     def __post_init__(self) -> None:

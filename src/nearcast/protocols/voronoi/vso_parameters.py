@@ -94,7 +94,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     shortcuts: int = 0
     # scan | grid | rtree | lazy | swept: how a matcher matches; all give one answer
     matcher: str = "swept"
-    # Seconds for which a client knows whom it heard, above 0 to 1e6; views grow with it.
+    # Seconds for which a client remembers publishers, above 0 to 1e6; its view grows with it.
     memory_s: float = 2.0
 
     def __post_init__(self) -> None:
