@@ -37,7 +37,7 @@ def state(peer: BubbleStormPeer) -> object:
         for number, one in circuit.locations.items()
     }
     connections = {
-        node: (one.place, one.radius, one.heard, one.soft, one.hard)
+        node: (one.place, one.radius, one.last_received, one.soft, one.hard)
         for node, one in peer.connections.open.items()
     }
     return (
@@ -201,7 +201,7 @@ def match_rate(world: BubbleStormWorld, rounds: int) -> float:
         held: dict[NodeId, set[NodeId]] = {peer.id: {peer.id} for peer in world.peers()}
         for peer in world.peers():
             for node, entry in peer.cache.entries.items():
-                if entry.heard > since and node in held:
+                if entry.last_received > since and node in held:
                     held[node].add(peer.id)
         nodes = list(held)
         for number, one in enumerate(nodes):

@@ -18,7 +18,7 @@ def play(degrees: list[int], words: int, seed: int = 1) -> list[Measurement]:
         peer.begin(1, degree, contributes=True)
     for _ in range(words):
         one, other = rng.sample(range(len(degrees)), 2)
-        peers[other].hear(peers[one].share(0, degrees[one], degrees[other]), degrees[other])
+        peers[other].receive(peers[one].share(0, degrees[one], degrees[other]), degrees[other])
     return peers
 
 
@@ -47,13 +47,13 @@ def test_a_newcomer_adds_nothing_to_the_round_under_way() -> None:
 def test_a_newer_round_pulls_along_and_an_older_one_is_ignored() -> None:
     peer = Measurement(Random(1))
     peer.begin(5, 16, contributes=True)
-    peer.hear(Gossip(0, 4, 7, 0.5, 9.0, 9.0, 9.0, 9.0, 16), 16)
+    peer.receive(Gossip(0, 4, 7, 0.5, 9.0, 9.0, 9.0, 9.0, 16), 16)
     assert peer.round == 5
     assert peer.share(0, 16, 16).peers == 0.5
-    peer.hear(Gossip(0, 6, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
+    peer.receive(Gossip(0, 6, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
     assert peer.round == 6
     assert peer.share(0, 16, 16).peers == pytest.approx(0.75), "its own value, and what it heard"
-    peer.hear(Gossip(0, 9, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
+    peer.receive(Gossip(0, 9, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
     assert peer.share(0, 16, 16).peers == pytest.approx(0.25), "it has missed a beginning"
 
 
@@ -70,7 +70,7 @@ def test_no_word_makes_nonsense_of_a_measurement(
     peer = Measurement(Random(1))
     peer.begin(1, 16, contributes=True)
     for _ in range(40):
-        peer.hear(Gossip(0, round_, token, *numbers, 16), 16)
+        peer.receive(Gossip(0, round_, token, *numbers, 16), 16)
     assert peer.network.sound
     peer.join(round_, NetworkEstimate(*numbers[:4]))
     assert peer.network.sound

@@ -186,7 +186,7 @@ def test_a_connection_that_talks_nonsense_is_closed() -> None:
     assert peer.receive(world.simulation.now, 1, messages.Position(other)) == [Note("refused", 1)]
     assert peer.connections.open[1].hard
     world.pass_seconds(1.01)
-    assert 1 not in peer.connections.open or peer.connections.open[1].heard > 0
+    assert 1 not in peer.connections.open or peer.connections.open[1].last_received > 0
 
 
 def test_whoever_is_named_twice_is_contacted_once_and_later_again() -> None:

@@ -181,7 +181,7 @@ def test_a_request_is_answered_in_the_next_round_with_the_best_that_is_known() -
     assert sent(peer.receive(SECOND, 9, Request(layouts.pack_request(asker, 0, 2)))) == []
     said = sent(peer.wake(2 * SECOND, PlayRound()))
     answers = [(to, layouts.unpack_response(m.packet, 2)) for to, m in said if type(m) is Response]
-    assert [(to, a.sender, a.sector, a.sensor.node, a.asked) for to, a in answers] == [
+    assert [(to, a.sender, a.sector, a.sensor.node, a.request_sequence) for to, a in answers] == [
         (9, 0, 0, 3, asker.sequence)
     ]
     assert answers[0][1].sensor.hops == 2, "second-hand news may be passed on less often"

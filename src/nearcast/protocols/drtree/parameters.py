@@ -31,9 +31,10 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Milliseconds between two checks of a member, above the slowest message's way; upkeep shrinks
     # and repair takes longer as it grows.
     check_ms: float = 5000.0
-    # Checks without a word from a neighbour after which it is given up, 1 to 100.
+    # Checks without a message from a neighbour after which it is given up, 1 to 100.
     misses: int = 3
-    # Milliseconds that a moving area's box looks ahead; boxes grow and updates shrink with it.
+    # Milliseconds of motion that the box of a moving area covers; boxes grow and updates shrink
+    # with it.
     horizon_ms: float = 4000.0
     # Note for each step of a publication which levels of the tree it goes between (`leaves`,
     # `arrives`), within a peer too; a trace grows by two notes per step.
