@@ -130,7 +130,7 @@ def test_hundreds_of_moving_subscriptions_match_exactly_what_the_scan_matches(
             assert engine.match(publication, publication.t) == oracle.match(
                 publication, publication.t
             )
-    assert heard > 50, "a world in which nobody hears anything proves nothing"
+    assert heard > 50, "a world without deliveries proves nothing"
 
 
 @pytest.mark.parametrize("make", ENGINES)

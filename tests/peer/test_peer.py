@@ -132,8 +132,8 @@ class Desks:
     ("line", "why"),
     [
         ('{"do": "publish", "x": 1, "y": 2, "retain": true}', "no states"),
-        ('{"do": "subscribe", "subscription": 1, "watch": true}', "hears everything"),
-        ('{"do": "subscribe", "subscription": 1, "closest": 3}', "hears everything"),
+        ('{"do": "subscribe", "subscription": 1, "watch": true}', "receives everything"),
+        ('{"do": "subscribe", "subscription": 1, "closest": 3}', "receives everything"),
         ('{"do": "move", "subscription": 9, "area": {}}', "no subscription 9"),
         ('{"do": "unsubscribe", "subscription": 9}', "no subscription 9"),
         ('{"do": "join"}', "publishes, subscribes and leaves"),

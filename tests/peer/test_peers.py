@@ -276,11 +276,11 @@ def test_a_node_hears_of_each_life_once_when_it_is_due_and_of_all_now_and_then()
         assert book.add_record(sign_record(identity, "127.0.0.1", 80, t))
     acquaintances = KnownPeers(bootstrap, node, book)
     for second in range(8):
-        acquaintances.tell(begun + second * SECOND)
+        acquaintances.introduce_due(begun + second * SECOND)
     assert node.told == [old.name, young.name]
     assert server.name >= FIRST_SERVER
     book.add_record(sign_record(old, "127.0.0.1", 81, begun + SECOND))
-    acquaintances.tell(begun + 9 * SECOND)
+    acquaintances.introduce_due(begun + 9 * SECOND)
     assert node.told[2:] == [old.name]
-    acquaintances.tell(begun + REMIND)
+    acquaintances.introduce_due(begun + REMIND)
     assert sorted(node.told[3:]) == sorted([old.name, young.name])

@@ -34,7 +34,7 @@ def make_publication(number: int, node: int = 1, t: int = 0) -> Publication:
 def test_once_finds_what_is_delivered_twice_for_one_subscription() -> None:
     checker = DeliveredOnce()
     checker.delivered(10, 5, make_publication(1), 100)
-    with pytest.raises(InvariantError, match=r"at 20 node 5 heard publication 1 twice .* 100"):
+    with pytest.raises(InvariantError, match=r"at 20 node 5 received publication 1 twice .* 100"):
         checker.delivered(20, 5, make_publication(1), 100)
 
 
@@ -61,7 +61,7 @@ def test_once_objects_to_exactly_the_histories_with_a_repetition(
 def test_order_finds_an_earlier_word_of_the_same_publisher_after_a_later_one() -> None:
     checker = PublisherOrder()
     checker.delivered(50, 5, make_publication(2, t=20), 100)
-    with pytest.raises(InvariantError, match="at 60 node 5 heard publication 1 of 1 after a later"):
+    with pytest.raises(InvariantError, match="at 60 node 5 received publication 1 of 1 after a later"):
         checker.delivered(60, 5, make_publication(1, t=10), 100)
 
 

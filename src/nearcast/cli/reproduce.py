@@ -43,7 +43,7 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
 
     from nearcast.cli.progress import StepMeter
     from nearcast.pipeline.spark.session import start
-    from nearcast_papers.run import WORDS, counts, gather, reproduce
+    from nearcast_papers.run import OUTCOMES, counts, gather, reproduce
 
     step = StepMeter()
     step("starting Spark", 0, 1)
@@ -62,7 +62,7 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
         write_json(claims)
         return 0
     write_lines(
-        *(f"{c.claim:8}{WORDS[c.holds]:15}{c.says}: {c.measured or c.note}" for c in claims)
+        *(f"{c.claim:8}{OUTCOMES[c.holds]:15}{c.says}: {c.measured or c.note}" for c in claims)
     )
     held, failed, unknown = counts(claims)
     write_lines(
@@ -73,11 +73,11 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
 
 
 def selected_figures(
-    asked: list[str], known: dict[str, tuple[str, ...]]
+    selection: list[str], known: dict[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
     """The figures of each paper that PAPER[:FIGURE] asks for; without arguments, all."""
     selected: dict[str, list[str]] = {}
-    for text in asked or list(known):
+    for text in selection or list(known):
         paper, _, figure = text.partition(":")
         if paper not in known:
             raise ValueError(f"no paper {paper!r}; there is {', '.join(known)}")

@@ -44,14 +44,14 @@ def matcher_failure() -> MatcherFailure:
 
     victim = FIRST_SERVER
 
-    def look_and_kill() -> None:
+    def inspect_and_crash() -> None:
         nonlocal victim
         before.update(subscriptions_by_owner(world.simulation.nodes))
         victim = max(before, key=lambda site: (site != FIRST_SERVER) * len(before[site]))
         places.update({site.id: site.place for site in find_sites(world.simulation.nodes)})
         world.simulation.crash(victim)
 
-    world.simulation.at(DIES_S * SECOND, look_and_kill)
+    world.simulation.at(DIES_S * SECOND, inspect_and_crash)
     world.run()
     after = subscriptions_by_owner(world.simulation.nodes)
     owners: dict[SubscriptionId, int] = {}

@@ -164,7 +164,7 @@ class VSOMeasures(PaperMeasures):
 
     # What the paper left open, and what holds everywhere.
 
-    def heard(self, blast: float) -> dict[str, float]:
+    def delivered(self, blast: float) -> dict[str, float]:
         """What became of publications of this radius, and how many messages of some kinds."""
         rows = self.rows("delivery_totals", **area_runs(), blast=blast)
         found = {

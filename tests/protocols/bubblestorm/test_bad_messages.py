@@ -60,10 +60,10 @@ PARTY = small_world()
 
 @given(st.lists(ANYTHING, min_size=1, max_size=8))
 @settings(deadline=None, max_examples=30)
-def test_nonsense_of_an_unknown_node_changes_nothing(said: list[Message]) -> None:
+def test_nonsense_of_an_unknown_node_changes_nothing(messages: list[Message]) -> None:
     peer = peer_of(PARTY, 3)
     before = state(peer)
-    for message in said:
+    for message in messages:
         peer.receive(PARTY.simulation.now, UNKNOWN, message)
     assert state(peer) == before
 
@@ -128,17 +128,19 @@ def test_an_unknown_node_cannot_connect() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), ANYTHING), max_size=6), st.booleans())
 @settings(deadline=None, max_examples=30)
-def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]], managed: bool) -> None:
+def test_no_message_in_any_state_breaks_a_peer(
+    messages: list[tuple[int, Any]], managed: bool
+) -> None:
     world = BubbleStormWorld(bubble="managed" if managed else "fading")
     peers = [world.join(0, disc(0, 0, 10)), world.join(1, disc(5, 5, 10)), world.join(2)]
     world.pass_seconds(1.5)
-    for sender, message in said:
+    for sender, message in messages:
         for peer in peers:
-            heard = [message]
+            received = [message]
             if hasattr(message, "location"):  # on a link that there is, too
                 for number in list(peer.overlay.circuit.locations)[:2]:
-                    heard.append(replace(message, location=number))
-            for one in heard:
+                    received.append(replace(message, location=number))
+            for one in received:
                 effects = peer.receive(world.simulation.now, sender, one)
                 world.simulation._apply(peer, effects)
         world.pass_seconds(0.4)

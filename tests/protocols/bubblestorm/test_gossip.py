@@ -11,12 +11,12 @@ from nearcast.protocols.bubblestorm.messages import Gossip
 from nearcast.protocols.bubblestorm.sizes import ALONE, NetworkEstimate
 
 
-def play(degrees: list[int], words: int, seed: int = 1) -> list[Measurement]:
+def play(degrees: list[int], exchanges: int, seed: int = 1) -> list[Measurement]:
     rng = Random(seed)
     peers = [Measurement(Random(number)) for number in range(len(degrees))]
     for peer, degree in zip(peers, degrees, strict=True):
         peer.begin(1, degree, contributes=True)
-    for _ in range(words):
+    for _ in range(exchanges):
         one, other = rng.sample(range(len(degrees)), 2)
         peers[other].receive(peers[one].share(0, degrees[one], degrees[other]), degrees[other])
     return peers
@@ -40,8 +40,8 @@ def test_a_newcomer_adds_nothing_to_the_round_under_way() -> None:
     newcomer = Measurement(Random(99))
     newcomer.join(peers[0].round, peers[0].network)
     assert newcomer.network == peers[0].network
-    word = newcomer.share(0, 16, 16)
-    assert (word.weight, word.peers, word.ends, word.squares) == (0.0, 0.0, 0.0, 0.0)
+    gossip = newcomer.share(0, 16, 16)
+    assert (gossip.weight, gossip.peers, gossip.ends, gossip.squares) == (0.0, 0.0, 0.0, 0.0)
 
 
 def test_a_newer_round_pulls_along_and_an_older_one_is_ignored() -> None:
@@ -52,7 +52,7 @@ def test_a_newer_round_pulls_along_and_an_older_one_is_ignored() -> None:
     assert peer.share(0, 16, 16).peers == 0.5
     peer.receive(Gossip(0, 6, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
     assert peer.round == 6
-    assert peer.share(0, 16, 16).peers == pytest.approx(0.75), "its own value, and what it heard"
+    assert peer.share(0, 16, 16).peers == pytest.approx(0.75), "its own value, and what it received"
     peer.receive(Gossip(0, 9, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
     assert peer.share(0, 16, 16).peers == pytest.approx(0.25), "it has missed a beginning"
 

@@ -104,8 +104,8 @@ def test_peers_of_unequal_strength_meet_at_least_as_often_as_asked() -> None:
 def test_sizes_fulfil_the_exact_condition(certainty: float, peers: int, degree: int) -> None:
     network = regular(peers, degree)
     x, w = equal(certainty, network), 1 / peers
-    asked = 1 - exp(-(certainty**2) / peers)
-    assert isclose((1 - exp(-x * w)) ** 2, asked, rel_tol=1e-6)
+    required = 1 - exp(-(certainty**2) / peers)
+    assert isclose((1 - exp(-x * w)) ** 2, required, rel_tol=1e-6)
     assert isclose(partner(x, certainty, network), x, rel_tol=1e-3)
     if x > 1.2:
         other = partner(x / 1.1, certainty, network)

@@ -87,10 +87,10 @@ def test_nobody_receives_its_own_without_echo_and_hops_count_messages(strategy: 
     world.pass_periods(1)
     world.simulation.recorder.close()
     rows = world.memory.table("deliveries").to_pylist()
-    said = {row["publication"]: row["t"] for row in world.memory.table("publications").to_pylist()}
+    made = {row["publication"]: row["t"] for row in world.memory.table("publications").to_pylist()}
     assert rows
     for row in rows:
-        assert row["t"] - said[row["publication"]] == 50_000 * row["hops"]
+        assert row["t"] - made[row["publication"]] == 50_000 * row["hops"]
     assert set(delivered(world.memory.table("deliveries"))) == expected(
         world.memory.table("interests"), world.memory.table("publications")
     )

@@ -19,11 +19,11 @@ from support.drtree_worlds import DRTreeWorld, assert_delivered_exactly, faults,
 
 def mean_total_ms(trace: MemoryTrace) -> float:
     """Until the last of those who want it has it, over all publications that somebody wants."""
-    said = {row["publication"]: row["t"] for row in trace.table("publications").to_pylist()}
+    made = {row["publication"]: row["t"] for row in trace.table("publications").to_pylist()}
     last: dict[int, int] = defaultdict(int)
     for row in trace.table("deliveries").to_pylist():
         name = row["publication"]
-        last[name] = max(last[name], row["t"] - said[name])
+        last[name] = max(last[name], row["t"] - made[name])
     return sum(last.values()) / len(last) / 1000
 
 
@@ -147,8 +147,8 @@ def test_a_split_promotes_the_best_placed_of_those_who_go() -> None:
     (root,) = [member for member in world.members().values() if member.is_root]
     peer = world.simulation.nodes[root.address // SLOTS]
     for address in root.other_children(1):  # they tell that the higher, the nearer
-        told = ChildState(0, world.members()[address].entry(0), brother_latency=10**6 - address)
-        peer.receive(world.simulation.now, address // SLOTS, told)
+        state = ChildState(0, world.members()[address].entry(0), brother_latency=10**6 - address)
+        peer.receive(world.simulation.now, address // SLOTS, state)
     adopt_children(root, 1, [NodeEntry(50 * SLOTS, ((900.0, 900.0), (901.0, 901.0)))])
     sent = [effect for effect in peer.out.drain() if isinstance(effect, Send)]
     (to, (going,)) = next((e.to, e.message.chain) for e in sent if isinstance(e.message, TakeOver))

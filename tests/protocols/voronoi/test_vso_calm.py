@@ -179,11 +179,11 @@ def test_a_region_that_moves_by_itself_changes_owners_without_a_word() -> None:
     assert [row for row in sent if row["node"] == 1 and row["kind"] == "vso.RegionUpdate"] == []
     assert len(set(owners) - {None}) >= 4
     world.assert_settles(6)
-    heard, wanted = world.delivered_and_expected()
-    assert set(heard) <= wanted
+    received, wanted = world.delivered_and_expected()
+    assert set(received) <= wanted
     assert len(wanted) > 150
-    late = wanted - set(heard)
-    assert all(number < 10 for number, _ in late), "only what was said before it was served"
+    late = wanted - set(received)
+    assert all(number < 10 for number, _ in late), "only what was published before it was served"
 
 
 def test_a_leap_across_the_world_finds_its_owner() -> None:
@@ -196,8 +196,8 @@ def test_a_leap_across_the_world_finds_its_owner() -> None:
     world.assert_settles(6)
     chatter(world, 100, 5.0, 20)
     world.pass_seconds(2)
-    heard, wanted = world.delivered_and_expected()
-    assert sorted(heard) == sorted(wanted)
+    received, wanted = world.delivered_and_expected()
+    assert sorted(received) == sorted(wanted)
 
 
 def test_walkers_know_nearly_all_who_are_around_them() -> None:

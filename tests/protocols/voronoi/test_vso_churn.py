@@ -144,8 +144,8 @@ def test_while_nobody_answers_a_newcomer_asks_ever_more_rarely() -> None:
     network.group[5] = 1
     world.join(5, Moving(disc(100, 100, 50.0)))
     world.pass_seconds(13.9)
-    asked = [t for t, kind in sent_by(world, 5) if kind == "vso.Interest"]
-    gaps = [(b - a) / SECOND for a, b in pairwise(asked)]
+    requests = [t for t, kind in sent_by(world, 5) if kind == "vso.Interest"]
+    gaps = [(b - a) / SECOND for a, b in pairwise(requests)]
     assert gaps == [0.5, 1.0, *[2.0] * 6]
 
 
@@ -175,21 +175,20 @@ def test_a_publisher_that_receives_nothing_gives_its_owner_up_though_sites_notic
 
 
 def test_who_receives_something_now_and_then_asks_no_more_than_with_its_heartbeat() -> None:
-    asked = []
+    requests = []
     for doubt_ms in (700.0, FOREVER_MS):
         world = VsoWorld(doubt_ms=doubt_ms)
         for node in (5, 6):
             world.join(node, Moving(disc(100, 100, 50.0)))
         world.pass_seconds(3)
-        began = (
-            world.simulation.now
-        )  # until then both had been silent, so the first word is a doubt
+        # Until now both were silent, so the first publication leads to a check of the owner.
+        began = world.simulation.now
         for number in range(20):
             world.obey(5 + number % 2, Publish(number, point(100, 100)))
             world.pass_seconds(0.25)
         kinds = [kind for node in (5, 6) for t, kind in sent_by(world, node) if t > began]
-        asked.append(kinds.count("vso.Alive"))
-    assert asked[0] == asked[1] > 0
+        requests.append(kinds.count("vso.Alive"))
+    assert requests[0] == requests[1] > 0
 
 
 @pytest.mark.parametrize(("recall_ms", "known"), [(1000.0, [5]), (0.0, [])])

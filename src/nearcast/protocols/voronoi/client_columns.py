@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nearcast.columns import grow
 from nearcast.matching.formula_vm import NO_PROGRAM
-from nearcast.matching.grid_query import ASK, NO, check_row
+from nearcast.matching.grid_query import NO, UNDECIDED, check_row
 from nearcast.matching.rows import ALIVE, ECHO, FILTERED, NO_FILTER, PACK, ROW
 from nearcast.model.interests import InterestVersion, version_at
 from nearcast.model.publication import Publication, wants
@@ -66,12 +66,12 @@ def _match_clients(
         while slot >= 0:
             row = rows[slot]
             if mark[slot] != stamp:
-                outcome = ASK if at < row.valid_from else check_row(row, p)
+                outcome = UNDECIDED if at < row.valid_from else check_row(row, p)
                 if outcome != NO:
                     mark[slot] = stamp
-                    doubtful_count += outcome == ASK
+                    doubtful_count += outcome == UNDECIDED
                     slots[n] = slot
-                    found[0, n], found[1, n], found[2, n] = row.node, row.id, outcome == ASK
+                    found[0, n], found[1, n], found[2, n] = row.node, row.id, outcome == UNDECIDED
                     n += 1
             slot = next_slot[slot]
     return count, n, doubtful_count
