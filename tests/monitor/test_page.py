@@ -168,7 +168,7 @@ def test_rates_are_taken_over_more_than_one_update_of_the_counters(
     page.close()
 
 
-def test_five_engines_are_compared_and_evolving_ones_say_less(live: Visit) -> None:
+def test_five_engines_are_compared_and_evolving_ones_send_less(live: Visit) -> None:
     live.order("storm")
     live.until(lambda: "everybody walks" in live.text("#log"))
     rows = live.page.locator("#engines tbody tr")
@@ -301,7 +301,7 @@ def test_a_trace_is_played_paused_and_sought(browser: Any, recording: Started) -
     replay.page.close()
 
 
-def test_every_node_has_the_page_and_lets_in_who_knows_the_token(
+def test_every_node_serves_the_page_to_those_who_know_the_token(
     browser: Any, tmp_path: Path
 ) -> None:
     tokens = tmp_path / "tokens.toml"

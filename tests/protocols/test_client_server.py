@@ -106,7 +106,7 @@ def test_a_copy_of_the_network_is_not_delivered_again() -> None:
     assert len(ann.receive(8, SERVER, Notify(make_publication(10), (7,)))) == 1
 
 
-def test_who_is_asked_sends_the_whole_interest_as_it_is_now() -> None:
+def test_an_ask_is_answered_with_the_whole_interest_as_it_is_now() -> None:
     ann = client()
     ann.obey(0, Subscribe(7, HERE, Filter("weight > t"), "chat"))
     ann.obey(5, Move(7, THERE))
@@ -325,7 +325,9 @@ def still_hers(node: CentralServer) -> bool:
         (Post(make_publication(9, ANN)), [Note("refused", 9)]),
     ],
 )
-def test_nobody_speaks_for_another(matcher: str, forged: Message, answer: list[Effect]) -> None:
+def test_nobody_can_send_in_the_name_of_another(
+    matcher: str, forged: Message, answer: list[Effect]
+) -> None:
     node = server(Subscription(7, ANN, HERE), matcher=matcher)
     assert node.receive(5, EVE, forged) == answer
     assert still_hers(node)

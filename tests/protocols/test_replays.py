@@ -92,7 +92,7 @@ def test_psense_refuses_states_that_are_minutes_old(minutes: int) -> None:
     refuses(peer, EVE, position(then, -50.0, 2))
 
 
-def test_psense_takes_a_peers_own_word_from_nobody_else() -> None:
+def test_psense_accepts_a_peers_own_position_from_that_peer_alone() -> None:
     peer, later = psense_peer(), NOW + SECOND
     refuses(peer, EVE, position(later, -50.0, 3), later)
     refuses(peer, EVE, psense_publication(later, 3, make_publication(5, ANN, later)), later)
@@ -101,7 +101,7 @@ def test_psense_takes_a_peers_own_word_from_nobody_else() -> None:
     assert peer.known_of.seen[ANN].place[0] == 20.0
 
 
-def test_psense_keeps_the_newer_of_two_recent_words() -> None:
+def test_psense_keeps_the_newer_of_two_recent_positions() -> None:
     peer = psense_peer()
     peer.receive(NOW, EVE, position(NOW - SECOND, -50.0, 2))
     assert peer.known_of.seen[ANN].place[0] == 10.0

@@ -1,6 +1,8 @@
 """`nearcast reproduce`: the papers' figures and claims (`nearcast_papers`, imported late)."""
 
 import argparse
+import pkgutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ def add_reproduce(commands: Any) -> Parser:
         "papers",
         nargs="*",
         metavar="PAPER[:FIGURE]",
-        help="drtree, evolving, voronoi, bubblestorm, relays; without a figure, all of it;"
+        help=f"{', '.join(paper_names())}; without a figure, all of it;"
         " without a paper, all of them",
     )
     add("--full", action="store_true", help="as long as in the papers, several seeds: hours")
@@ -34,6 +36,13 @@ def add_reproduce(commands: Any) -> Parser:
     add("--master", metavar="URL", help=MASTER)
     command.set_defaults(run=run_reproduce)
     return command
+
+
+def paper_names() -> list[str]:
+    """The subpackages of `nearcast_papers`, which is not imported: `--help` must be fast."""
+    spec = find_spec("nearcast_papers")
+    folders = spec.submodule_search_locations if spec else None
+    return [found.name for found in pkgutil.iter_modules(folders or []) if found.ispkg]
 
 
 def run_reproduce(arguments: argparse.Namespace) -> int:

@@ -45,7 +45,7 @@ def interest(region: object, text: str | None = None, channel: str = "") -> Subs
         (Formula("x < 1 + 0.5 * t"), Formula("x < 1 + 0.5 * t")),
     ],
 )
-def test_what_can_be_proven_to_cover_does(a: object, b: object) -> None:
+def test_covering_is_found_where_it_can_be_proven(a: object, b: object) -> None:
     assert covers(interest(a), interest(b))
     assert a == b or not covers(interest(b), interest(a))
 
@@ -61,7 +61,7 @@ def test_what_can_be_proven_to_cover_does(a: object, b: object) -> None:
         (Formula("x < 1 + 0.5 * t", 5), Formula("x < 1 + 0.5 * t", 6)),
     ],
 )
-def test_what_does_not_hold_for_ever_is_no_cover(a: object, b: object) -> None:
+def test_covering_for_a_limited_time_does_not_count(a: object, b: object) -> None:
     assert not covers(interest(a), interest(b))
 
 
@@ -126,7 +126,7 @@ plain = standing | drifting | growing | winding
 
 @settings(deadline=None, max_examples=80)
 @given(several=st.lists(plain, min_size=6, max_size=10), drawn=shapes(2) | flat | round_, at=TIMES)
-def test_whoever_is_covered_wants_nothing_that_its_cover_does_not(
+def test_a_covered_subscription_wants_nothing_that_the_covering_one_does_not(
     several: list[Moving | Path], drawn: Shape, at: int
 ) -> None:
     pairs = [(a, b) for a in several for b in several if covers(interest(a), interest(b))]
@@ -161,7 +161,7 @@ def test_covering_holds_for_every_kind_of_subscription(
     channel=st.sampled_from([None, "", "chat"]),
     text=st.sampled_from([None, "weight > 3", 'kind == "apple"', "weight < 2", "ripe == true"]),
 )
-def test_whatever_is_advertised_and_wanted_intersects(
+def test_a_wanted_publication_implies_that_its_advertisement_intersects(
     wanted: Subscription,
     publication: Publication,
     area: Shape,

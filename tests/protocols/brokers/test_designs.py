@@ -149,7 +149,7 @@ def test_parametric_numbers_of_a_formula_that_has_no_value_now_take_the_interest
     assert (0, 7) in net.broker(2).routes.entries
 
 
-def test_who_resubscribes_falls_silent_when_it_has_arrived_or_unsubscribed() -> None:
+def test_resubscription_ends_with_the_motion_or_the_subscription() -> None:
     net = BrokerNetwork((0, 2), brokers=3, topology="line", **NO_HEARTBEATS, evolving="resubscribe")
     net.obey(0, Subscribe(7, line(disc(0, 0, 1), (4.0, 0.0, 0.0), 2.0)))
     net.obey(0, Subscribe(8, line(disc(0, 0, 1), (400.0, 0.0, 0.0), 2.0)))
@@ -198,7 +198,7 @@ def test_tiles_are_all_those_that_the_area_touches() -> None:
     assert net.delivered() == [(2, 7)], "the client filters"
 
 
-def test_an_area_of_too_many_tiles_listens_to_its_whole_channel() -> None:
+def test_an_area_of_too_many_tiles_subscribes_to_its_whole_channel() -> None:
     net = BrokerNetwork((0, 1), brokers=2, **NO_HEARTBEATS, interest="tile", tile=0.1)
     net.obey(0, Subscribe(7, Moving(disc(0, 0, 90))))
     net.obey(0, Subscribe(8, Formula("x > 3")))
@@ -237,7 +237,7 @@ def test_a_topic_per_object_finds_others_subscribes_to_them_and_lets_them_go() -
     assert channels == ["@/chat"]
 
 
-def test_a_topic_per_object_hands_over_the_publication_as_it_was_made() -> None:
+def test_a_topic_per_object_delivers_the_publication_as_it_was_made() -> None:
     net = BrokerNetwork((0, 2), brokers=3, topology="line", **NO_HEARTBEATS, interest="object")
     net.obey(0, Subscribe(7, EVERYTHING, channel="chat"))
     publish = Publish(1, point(3, 0), "chat", {"weight": 3}, b"hello")
@@ -266,7 +266,7 @@ def errors(**chosen: object) -> int:
     return len(net.should() ^ set(net.delivered()))
 
 
-def test_a_moment_that_travels_is_exact_and_one_that_is_taken_on_arrival_is_late() -> None:
+def test_a_submission_time_that_is_sent_is_exact_and_one_taken_on_arrival_is_late() -> None:
     assert errors() == 0
     assert errors(skew_ms=500.0) == 0, "no broker's clock is asked"
     late = errors(stamp="arrival")
@@ -284,7 +284,7 @@ def test_a_moment_that_travels_is_exact_and_one_that_is_taken_on_arrival_is_late
 
 @settings(deadline=None, max_examples=100)
 @given(wanted=subscriptions(), publication=publications(), t=TIMES)
-def test_what_stands_wants_at_all_times_what_was_wanted_at_that_moment(
+def test_a_frozen_interest_always_wants_what_the_interest_wanted_at_that_moment(
     wanted: Subscription, publication: Publication, t: int
 ) -> None:
     still = frozen_at(wanted, t)

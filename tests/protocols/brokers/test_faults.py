@@ -216,7 +216,7 @@ def make_publication(node: int = 1) -> Publication:
         Inventory((), ()),
     ],
 )
-def test_nobody_speaks_for_another(forged: Message) -> None:
+def test_nobody_can_send_in_the_name_of_another(forged: Message) -> None:
     broker = attached()
     effects = broker.receive(5, 1, forged)
     assert not any(isinstance(e, Send) and e.to == 2 for e in effects)
@@ -231,7 +231,7 @@ def test_nobody_speaks_for_another(forged: Message) -> None:
     )
 
 
-def test_unknown_nodes_are_asked_who_they_are_and_foreign_brokers_are_refused() -> None:
+def test_unknown_clients_are_asked_for_a_session_and_foreign_brokers_are_refused() -> None:
     broker = attached()
     assert broker.receive(5, 3, Post(make_publication(3))) == [Send(3, UnknownClient())]
     assert broker.receive(5, 3, Heartbeat(0)) == [Send(3, UnknownClient())]
@@ -249,7 +249,7 @@ def test_a_client_takes_messages_of_its_own_broker_alone() -> None:
     assert client.receive(6, B[0], Notify(make_publication(2), (7,), 2)) == [], "a copy"
 
 
-def test_words_that_were_overtaken_are_ignored() -> None:
+def test_messages_older_than_a_received_one_are_ignored() -> None:
     broker = attached()
     there = Subscription(7, 2, THERE)
     assert broker.receive(5, 2, Interest(there, 2, 5)) == [Note("ignored", 2)]
@@ -327,7 +327,7 @@ SENDERS = st.sampled_from([0, 1, 2, 3, B[0], B[1], B[2], B[7]])
     stamp=st.sampled_from(["travels", "arrival"]),
     evolving=st.sampled_from(["scan", "periodic", "lazy", "cached", "swept"]),
 )
-def test_no_message_in_any_state_makes_a_broker_or_a_client_stumble(
+def test_no_message_in_any_state_breaks_a_broker_or_a_client(
     received: list[tuple[int, Message]], **chosen: str
 ) -> None:
     parameters = Parameters(**chosen)

@@ -178,7 +178,7 @@ def test_an_evolving_interest_is_sent_once_per_move() -> None:
     assert net.delivered() == [(1, 7)]
 
 
-def test_unsubscribed_means_silence_and_empty_tables() -> None:
+def test_after_unsubscribing_nothing_is_delivered_and_tables_are_empty() -> None:
     net = BrokerNetwork((0, 3), brokers=4, topology="line")
     net.obey(0, Subscribe(7, HERE))
     net.obey(0, Unsubscribe(7))
@@ -202,7 +202,7 @@ def test_what_is_under_way_at_an_unsubscribe_is_delivered_if_it_was_wanted_then(
     ] == [1, 2]
 
 
-def test_who_leaves_leaves_nothing_behind() -> None:
+def test_a_client_that_leaves_leaves_no_entries() -> None:
     net = BrokerNetwork((0, 3), brokers=4, topology="line")
     net.obey(0, Subscribe(7, HERE))
     net.obey(0, Leave())

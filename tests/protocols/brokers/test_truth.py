@@ -122,7 +122,7 @@ WORLDS: list[tuple[str, dict[str, object]]] = [
     ("workload", "chosen", "evolving"),
     [(*world, EXACT[k % len(EXACT)]) for k, world in enumerate(WORLDS)],
 )
-def test_where_nothing_takes_time_every_workload_is_delivered_exactly(
+def test_without_latency_every_workload_is_delivered_exactly(
     workload: str, chosen: dict[str, object], evolving: str
 ) -> None:
     _, received, should = run(workload, {"latency_ms": 0.0, "evolving": evolving, **chosen})
@@ -131,7 +131,7 @@ def test_where_nothing_takes_time_every_workload_is_delivered_exactly(
 
 
 @pytest.mark.parametrize(("workload", "chosen"), WORLDS)
-def test_where_messages_take_time_errors_lie_within_the_way_of_a_change(
+def test_with_latency_errors_occur_only_while_a_change_is_under_way(
     workload: str, chosen: dict[str, object]
 ) -> None:
     """Knowledge is late by the way that it takes, and by nothing else."""
@@ -190,7 +190,7 @@ def test_hops_count_the_messages_between_publisher_and_subscriber() -> None:
     {"crash": 0.1, "restart_s": 0.5, "heartbeat_ms": 200.0},
     {"partition": 0.5, "partition_s": 1.0, "heartbeat_ms": 200.0},
 ])  # fmt: skip
-def test_comings_goings_and_bad_networks_cost_hearing_but_never_repeat(
+def test_churn_and_bad_networks_lose_deliveries_but_never_repeat_them(
     churn: dict[str, object],
 ) -> None:
     memory = MemoryTrace()

@@ -60,7 +60,7 @@ PARTY = small_world()
 
 @given(st.lists(ANYTHING, min_size=1, max_size=8))
 @settings(deadline=None, max_examples=30)
-def test_nonsense_of_an_unknown_node_changes_nothing(messages: list[Message]) -> None:
+def test_invalid_messages_of_an_unknown_node_change_nothing(messages: list[Message]) -> None:
     peer = peer_of(PARTY, 3)
     before = state(peer)
     for message in messages:
@@ -85,7 +85,7 @@ def test_what_is_oversized_is_no_message() -> None:
     assert state(peer) == before
 
 
-def test_whatever_was_ever_sent_changes_nothing_when_an_unknown_node_repeats_it() -> None:
+def test_messages_replayed_by_an_unknown_node_change_nothing() -> None:
     world = small_world()
     overheard: list[Message] = []
     send, send_many = world.simulation._send, world.simulation._send_many
@@ -156,7 +156,7 @@ def test_no_message_in_any_state_breaks_a_peer(
 # Congestion.
 
 
-def test_a_free_line_carries_at_once_and_a_busy_one_the_important_first() -> None:
+def test_a_free_uplink_sends_at_once_and_a_busy_one_by_priority() -> None:
     sent: list[tuple[NodeId, Any]] = []
     uplink = CongestedUplink(1_000.0, lambda to, message: sent.append((to, message)))
     close = messages.Close()

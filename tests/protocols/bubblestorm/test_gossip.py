@@ -44,7 +44,7 @@ def test_a_newcomer_adds_nothing_to_the_round_under_way() -> None:
     assert (gossip.weight, gossip.peers, gossip.ends, gossip.squares) == (0.0, 0.0, 0.0, 0.0)
 
 
-def test_a_newer_round_pulls_along_and_an_older_one_is_ignored() -> None:
+def test_a_newer_round_is_joined_and_an_older_one_is_ignored() -> None:
     peer = Measurement(Random(1))
     peer.begin(5, 16, contributes=True)
     peer.receive(Gossip(0, 4, 7, 0.5, 9.0, 9.0, 9.0, 9.0, 16), 16)
@@ -64,7 +64,7 @@ NUMBER = st.floats() | st.sampled_from([0.0, 1.0, 1e300, -1.0])
     st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1), st.lists(NUMBER, min_size=5, max_size=5)
 )
 @settings(deadline=None, max_examples=300)
-def test_no_word_makes_nonsense_of_a_measurement(
+def test_no_gossip_makes_a_measurement_invalid(
     round_: int, token: int, numbers: list[float]
 ) -> None:
     peer = Measurement(Random(1))
@@ -76,5 +76,5 @@ def test_no_word_makes_nonsense_of_a_measurement(
     assert peer.network.sound
 
 
-def test_a_peer_that_knows_nothing_takes_itself_for_alone() -> None:
+def test_a_peer_without_measurement_assumes_that_it_is_alone() -> None:
     assert Measurement(Random(1)).network == ALONE

@@ -113,7 +113,7 @@ def test_publications_elsewhere_and_to_areas_meet_the_subscriptions_stored_on_th
     assert len(received) > 0.95 * len(should)
 
 
-def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
+def test_commands_are_executed_and_invalid_ones_noted() -> None:
     world = BubbleStormWorld()
     world.join(1, disc(0, 0, 10))
     world.join(2)
@@ -180,7 +180,7 @@ def test_a_silent_connection_is_closed() -> None:
     assert peer.connections.attempted == {} or list(peer.connections.attempted) == [1]
 
 
-def test_a_connection_that_talks_nonsense_is_closed() -> None:
+def test_a_connection_that_sends_invalid_packets_is_closed() -> None:
     world, peer = pair()
     other = pack_position(MessageType.POSITION, 2, (0.0, 0.0, 0.0), 1.0, world.simulation.now)
     assert peer.receive(world.simulation.now, 1, messages.Position(other)) == [Note("refused", 1)]

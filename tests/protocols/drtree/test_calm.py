@@ -51,7 +51,7 @@ def test_space_may_have_three_dimensions_and_the_tree_any_of_them(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("nodes", [1, 2, 3, 8, 9, 10])
-def test_trees_of_a_few_are_trees(strategy: str, nodes: int) -> None:
+def test_small_trees_deliver_exactly(strategy: str, nodes: int) -> None:
     world, trace = run(nodes=nodes, strategy=strategy, rate=5.0, size=60.0, seconds=2.0)
     assert faults(world.simulation) == []
     assert_delivered_exactly(trace, at_least=9)

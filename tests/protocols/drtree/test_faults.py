@@ -36,7 +36,7 @@ def test_on_a_bad_network_most_is_delivered_and_nothing_twice_or_unwanted(strate
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("promotes", PROMOTES[:2])
-def test_when_a_bad_network_gets_well_so_does_the_tree(promotes: str, strategy: str) -> None:
+def test_when_a_bad_network_recovers_so_does_the_tree(promotes: str, strategy: str) -> None:
     rng = Random(3)
     bad = Loss(
         0.1, rng, Duplication(0.1, rng, Reordering(0.1, 300_000, rng, ConstantDelay(50_000)))
@@ -117,7 +117,7 @@ def test_a_peer_may_have_several_areas(areas: str, strategy: str) -> None:
     assert sorted(received) == sorted(wanted)
 
 
-def test_who_wants_nothing_is_ready_outside_the_tree_and_may_still_speak() -> None:
+def test_a_peer_without_interests_is_ready_outside_the_tree_and_may_publish() -> None:
     world = settled_tree(20, check_ms=1000.0)
     mute = world.join(50)
     assert mute.ready and not mute.members
@@ -233,7 +233,7 @@ def test_moving_areas_receive_all_but_what_meets_the_tree_in_motion(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_comings_and_goings_cost_little_more_than_what_meets_them(strategy: str) -> None:
+def test_churn_loses_little_more_than_what_is_under_way(strategy: str) -> None:
     """One of twelve peers comes or goes each second; newcomers receive once they have joined."""
     _, trace = run(
         nodes=60, seconds=6.0, strategy=strategy, hotspots="hot", size=300.0, rate=2.0,

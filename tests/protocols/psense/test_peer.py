@@ -93,7 +93,7 @@ def test_in_the_plane_height_is_a_further_condition() -> None:
     assert delivered(world.trace().table("deliveries")) == [(1, 2000)]
 
 
-def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
+def test_commands_are_executed_and_invalid_ones_noted() -> None:
     world = PSenseWorld()
     world.join(1, disc(0, 0, 10))
     world.join(2)
@@ -194,7 +194,7 @@ def test_a_request_is_answered_in_the_next_round_with_the_best_that_is_known() -
     assert not any(type(m) is Response for _, m in sent(peer.wake(3 * SECOND, PlayRound())))
 
 
-def test_news_is_passed_on_to_whom_it_concerns_while_hops_last() -> None:
+def test_new_positions_are_forwarded_to_those_concerned_while_hops_last() -> None:
     peer = alone()
     place(peer, SECOND, sighting(1, 50, 0, SECOND))
     place(peer, SECOND, sighting(2, 60, 0, SECOND))
@@ -232,7 +232,7 @@ def test_the_silent_are_dropped_and_a_lone_peer_joins_anew() -> None:
     assert {type(message) for _, message in messages} == {Position, Request}
 
 
-def test_a_later_life_of_a_peer_is_news() -> None:
+def test_positions_of_a_restarted_peer_are_accepted_as_newer() -> None:
     """Its numbers go on with the clock, so its first messages are not taken for old ones."""
     peer = alone()
     place(peer, SECOND, sighting(1, 50, 0, SECOND))
@@ -270,7 +270,7 @@ def test_no_round_sends_more_bytes_than_its_limit(
         assert sum(CODEC.size(message) + 28 for _, message in sent(effects)) <= limit
 
 
-def test_who_is_left_out_for_want_of_bytes_is_not_listed_as_served() -> None:
+def test_a_peer_left_out_by_the_bandwidth_limit_is_not_listed_as_served() -> None:
     peer = alone(limit=1000)
     for node in range(1, 31):
         place(peer, SECOND, sighting(node, node, 0, SECOND), tuple(range(31)))

@@ -94,7 +94,7 @@ def test_on_uplinks_without_limit_the_same_is_delivered_with_relays_and_without(
 
 
 @OVERLAYS
-def test_without_relays_and_without_a_limit_there_is_none_of_it(overlay: str) -> None:
+def test_without_relays_and_without_a_limit_there_is_no_relay_layer(overlay: str) -> None:
     world = PeerWorld(overlay)
     peer = world.join(1, disc(0, 0, 10))
     assert peer.relays is None
@@ -113,7 +113,7 @@ def test_without_relays_and_without_a_limit_there_is_none_of_it(overlay: str) ->
 
 
 @OVERLAYS
-def test_settings_that_make_no_sense_are_refused_by_name(overlay: str) -> None:
+def test_invalid_settings_are_refused_by_name(overlay: str) -> None:
     for name, more in (
         ("relays", {"relays": "maybe"}), ("uplink_max", {"uplink_min": 5.0}),
         ("uplink_min", {"uplink_max": 5.0}), ("uplink_min", {"uplink_min": 9.0, "uplink_max": 5.0}),

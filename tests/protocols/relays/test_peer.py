@@ -148,7 +148,7 @@ def test_an_uplink_never_sends_more_than_its_rate_and_a_burst() -> None:
     assert uplink.demand == pytest.approx(1000 * size_of(Update((piece(1),))), rel=0.25)
 
 
-def test_the_greater_interest_is_served_more_often_and_the_lesser_not_never() -> None:
+def test_a_greater_interest_is_served_more_often_and_a_small_one_sometimes() -> None:
     uplink, served = Uplink(4_000.0), Counter()
     for step in range(200):
         for to, interest in enumerate((1.0, 0.5, 0.2, 0.1)):
@@ -158,7 +158,7 @@ def test_the_greater_interest_is_served_more_often_and_the_lesser_not_never() ->
     assert served[0] > served[1] > served[2] >= served[3] > 5
 
 
-def test_what_is_newer_takes_the_place_of_what_waits_and_company_shares_a_packet() -> None:
+def test_a_newer_publication_replaces_a_waiting_one_and_several_share_a_packet() -> None:
     uplink = Uplink(1_000.0)
     uplink.put(9, piece(0, payload=3000), 1.0, 0, 0)
     assert len(uplink.serve(0, lambda _: None)[0]) == 1
@@ -171,7 +171,7 @@ def test_what_is_newer_takes_the_place_of_what_waits_and_company_shares_a_packet
     assert uplink.serve(SECOND + 2, lambda _: None) == ([], [(1, piece(2)), (1, piece(3, 2))])
 
 
-def test_what_is_passed_on_waits_for_company_and_knows_for_how_long() -> None:
+def test_a_forwarded_publication_waits_for_others_and_counts_its_age() -> None:
     uplink = Uplink(1e6)
     uplink.put(1, piece(1), 1.0, 0, 40_000)
     assert uplink.serve(30_000, lambda _: None) == ([], [])
@@ -272,7 +272,7 @@ def test_a_forwarder_is_trusted_only_for_sources_that_have_named_it() -> None:
     assert effects == [Note("refused", 99)]
 
 
-def test_who_is_overloaded_asks_and_who_would_be_refuses() -> None:
+def test_an_overloaded_peer_requests_and_one_that_would_become_overloaded_refuses() -> None:
     full = RelayNode(1, range(4), RelaysParameters(), capacity=1000.0)
     full.relays.load = 950.0
     full.receive(0, 0, Update((piece(1, source=0),)))

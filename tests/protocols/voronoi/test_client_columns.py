@@ -147,7 +147,7 @@ def act(rng: Random, now: int, halls: list[Hall], notifications: list[Notify]) -
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
-def test_what_many_receive_at_once_is_what_each_would_receive(seed: int) -> None:
+def test_a_batch_is_delivered_like_its_messages_one_by_one(seed: int) -> None:
     rng, now = Random(seed), 0
     halls, notifications = [Hall(together=True), Hall(together=False)], list[Notify]()
     for _ in range(150):
@@ -159,7 +159,7 @@ def test_what_many_receive_at_once_is_what_each_would_receive(seed: int) -> None
         assert halls[0].effects == halls[1].effects
 
 
-def test_such_histories_have_all_that_may_happen() -> None:
+def test_the_random_histories_contain_every_case() -> None:
     rng, now = Random(1), 0
     hall, notifications = Hall(together=True), list[Notify]()
     for _ in range(3000):
@@ -194,7 +194,7 @@ def test_a_run_with_a_node_group_leaves_the_trace_of_one_without(
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(0, 5)), st.booleans())))
-def test_who_had_what_is_one_answer_however_it_is_asked(
+def test_received_publications_are_the_same_singly_and_in_bulk(
     hearings: list[tuple[int, set[int], bool]],
 ) -> None:
     had, truth = ReceivedPublications(), set[tuple[int, int]]()

@@ -166,7 +166,7 @@ def test_a_site_that_others_mention_is_no_neighbour_before_it_answers() -> None:
     assert node.mesh.neighbours() == {9: (5.0, 5.0)}
 
 
-def test_nobody_speaks_for_another_and_old_words_are_ignored() -> None:
+def test_messages_in_the_name_of_another_and_old_messages_are_ignored() -> None:
     node = SiteNode(1)
     node.start(0)
     node.mesh.join_at((0.0, 0.0), None)

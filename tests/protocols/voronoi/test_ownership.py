@@ -214,7 +214,7 @@ def test_a_site_knows_for_a_while_whose_a_place_was_before() -> None:
     assert sites.sites[0].owners_before(places) is None
 
 
-def test_in_no_mesh_its_contact_speaks_for_a_site_and_later_those_who_were_around() -> None:
+def test_outside_the_mesh_the_next_hop_is_the_contact_or_a_former_neighbour() -> None:
     sites = Sites(3)
     newcomer = Site(9, Outbox(), Random(9), lambda: sites.now, Parameters())
     newcomer.join((50.0, 0.0), 2, 0)
@@ -227,7 +227,7 @@ def test_in_no_mesh_its_contact_speaks_for_a_site_and_later_those_who_were_aroun
 
 @settings(max_examples=80, deadline=None)
 @given(region=regions(), t=TIMES, ahead=st.sampled_from([0, 500_000]))
-def test_columns_say_where_a_region_is(region: object, t: int, ahead: int) -> None:
+def test_columns_have_the_place_of_a_region(region: object, t: int, ahead: int) -> None:
     records = Records()
     slot = records.put(Record(1, 2, region, 3), 0)
     records.advance(t)
@@ -244,7 +244,7 @@ def test_columns_say_where_a_region_is(region: object, t: int, ahead: int) -> No
     assert leg(region, t)[3] > t or leg(region, t)[3] > leg(region, 0)[1]
 
 
-def test_mixed_numbers_tell_versions_epochs_and_owners_apart() -> None:
+def test_hashes_differ_by_id_version_epoch_and_owner() -> None:
     base = Record(1, 2, Moving(disc(0, 0, 1)), 3, 4, 5)
     others = [
         Record(9, 2, base.region, 3, 4, 5), Record(1, 2, base.region, 9, 4, 5),

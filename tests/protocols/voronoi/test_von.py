@@ -112,7 +112,7 @@ def test_peers_at_one_place_receive_from_each_other_and_what_is_published_there(
     assert_delivered_exactly(world.trace())
 
 
-def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
+def test_commands_are_executed_and_invalid_ones_noted() -> None:
     world = PeerWorld("von")
     world.join(1, disc(0, 0, 10))
     world.join(2)

@@ -87,7 +87,7 @@ def test_sites_outside_a_rectangle_relay_into_it() -> None:
     assert vorocast_counts(sites, (0.0, 0.0), area) == Counter([0, 1, 2, 3])
 
 
-def test_of_two_equally_near_the_root_the_smaller_id_speaks() -> None:
+def test_of_two_sites_equally_near_the_root_the_smaller_id_forwards() -> None:
     sites = {5: (0.0, 0.0), 2: (4.0, 3.0), 1: (4.0, -3.0), 9: (8.0, 0.0)}
     area = disc(0.0, 0.0, 9.0)
     around = {s: {n: sites[n] for n in voronoi.enclosing(sites, s)} for s in sites}

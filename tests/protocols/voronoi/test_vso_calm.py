@@ -58,7 +58,7 @@ def test_static_squares_stay_where_they_are_and_serve_exactly(matchers: int) -> 
     world.assert_settles(8)
 
 
-def test_after_quiet_each_subscription_has_one_owner_and_all_its_copies() -> None:
+def test_when_settled_each_subscription_has_one_owner_and_all_its_replicas() -> None:
     world = VsoWorld(**EAGER)
     join_many(world, 50)
     world.pass_seconds(15)
@@ -163,7 +163,7 @@ def test_filters_formulas_and_variables_are_served_wherever_they_are() -> None:
     world.assert_delivered_exactly(at_least=100)
 
 
-def test_a_region_that_moves_by_itself_changes_owners_without_a_word() -> None:
+def test_a_region_that_moves_by_itself_changes_owners_without_client_messages() -> None:
     world = VsoWorld(partitioning="static", matchers=9)
     ways = [(650.0, 650.0, 0.0), (650.0, 50.0, 0.0)]
     ann = world.join(1, path(disc(50, 50, 60), ways, 60.0))

@@ -13,8 +13,8 @@ from statistics import mean
 from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast_papers.fits import percentile
 from nearcast_papers.paper import NotMeasuredError, PaperClaim
-from nearcast_papers.vso.measures import MatcherLoad, VSOMeasures
-from nearcast_papers.vso.scenarios import NINE, PARTITIONINGS, STEP_RATE
+from nearcast_papers.voronoi.measures import MatcherLoad, VSOMeasures
+from nearcast_papers.voronoi.scenarios import NINE, PARTITIONINGS, STEP_RATE
 
 LAYOUT = 36  # bytes of an updated neighbour, as VAST writes it
 KB, MB = 1e3, 1e6

@@ -17,7 +17,7 @@ from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
-from nearcast_papers.vso.scenarios import QUICK, scenario
+from nearcast_papers.voronoi.scenarios import QUICK, scenario
 
 SITES, CLIENTS = 25, 75
 DIES_S, ENDS_S = 5, 25

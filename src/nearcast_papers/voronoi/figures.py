@@ -10,10 +10,10 @@ from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.protocols.voronoi.vso_messages import Cast, Notify, ReplicaMatch
 from nearcast_papers.charts import legend_chart
 from nearcast_papers.paper import NotMeasuredError
-from nearcast_papers.vso import structure
-from nearcast_papers.vso.loads import TABLE
-from nearcast_papers.vso.measures import VSOMeasures, snapshots
-from nearcast_papers.vso.scenarios import (
+from nearcast_papers.voronoi import structure
+from nearcast_papers.voronoi.loads import TABLE
+from nearcast_papers.voronoi.measures import VSOMeasures, snapshots
+from nearcast_papers.voronoi.scenarios import (
     BLASTS,
     IDLE,
     LIMIT,

@@ -7,9 +7,9 @@ from statistics import mean
 from nearcast.workloads.clustering import attractor_count
 from nearcast_papers.fits import growth_exponent
 from nearcast_papers.paper import NotMeasuredError, PaperClaim
-from nearcast_papers.vso import examples, geometry
-from nearcast_papers.vso.measures import VSOMeasures
-from nearcast_papers.vso.scenarios import IDLE, SIZES
+from nearcast_papers.voronoi import examples, geometry
+from nearcast_papers.voronoi.measures import VSOMeasures
+from nearcast_papers.voronoi.scenarios import IDLE, SIZES
 
 SEEDS = 100
 CONSISTENT = 0.99
