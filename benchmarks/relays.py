@@ -128,7 +128,7 @@ def measure_protocol_step(neighbours: int) -> None:
         0, Outbox(), Random(1), lambda: now, Parameters(), 40_000.0, lambda node: node <= neighbours
     )
     for peer in peers:
-        relays.neighbours.hear(peer, now, PeerStatus(60_000, peer % 900, 60, 1, 0, 0))
+        relays.neighbours.receive(peer, now, PeerStatus(60_000, peer % 900, 60, 1, 0, 0))
         relays.neighbours.known[peer].leg = 20_000 + 100 * peer
         relays.neighbours.learn_audience(peer, bloom.filter_of([0, *peers[peer % 3 :: 3]]))
     times = []

@@ -74,10 +74,10 @@ class Ours:
 
     async def begin(self) -> None:
         await self.near.open(lambda *_: None)
-        await self.far.open(self._hear)
+        await self.far.open(self._receive)
         await self.near.meet(self.far.host, self.far.port)
 
-    def _hear(self, _sender: int, frames: Sequence[bytes]) -> None:
+    def _receive(self, _sender: int, frames: Sequence[bytes]) -> None:
         self.received += len(frames)
 
     async def shake_hands(self) -> None:

@@ -94,7 +94,7 @@ def test_two_peers_need_no_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ann received: hello from ben" in capsys.readouterr().out
 
 
-def test_three_questions_are_answered(
+def test_the_example_queries_give_the_right_answers(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

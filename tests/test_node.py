@@ -107,7 +107,7 @@ DOORS: list[tuple[Callable[[Node, int], list[Effect]], tuple[object, ...]]] = [
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(DOORS), SCRIPTS, st.integers(0, 3)), max_size=6))
-def test_each_door_lets_out_all_that_was_spoken_behind_it_in_order_and_nothing_else(
+def test_each_input_returns_exactly_its_effects_in_order(
     calls: list[tuple[Any, Script, int]],
 ) -> None:
     node, now = ScriptedNode(), 0
@@ -129,7 +129,7 @@ def test_each_door_lets_out_all_that_was_spoken_behind_it_in_order_and_nothing_e
 
 @pytest.mark.parametrize(("door", "asked"), DOORS)
 @pytest.mark.parametrize(("again", "_"), DOORS)
-def test_who_has_stopped_receives_and_does_nothing_more(
+def test_a_stopped_node_receives_and_does_nothing_more(
     door: Callable[[Node, int], list[Effect]],
     asked: tuple[object, ...],
     again: Callable[[Node, int], list[Effect]],
@@ -144,7 +144,7 @@ def test_who_has_stopped_receives_and_does_nothing_more(
     assert node.asked == [(1, *asked)]
 
 
-def test_a_list_that_a_door_has_handed_over_is_nobody_elses() -> None:
+def test_a_returned_list_of_effects_belongs_to_the_caller() -> None:
     node = ScriptedNode()
     first = node.start(0)
     node.script = [("note", ("later",), Note("later"))]
@@ -189,7 +189,7 @@ def test_many_messages_at_once_mean_each_in_turn(
 
 
 @pytest.mark.parametrize(("door", "asked"), DOORS)
-def test_time_cannot_run_back_through_any_door(
+def test_time_cannot_run_back_at_any_input(
     door: Callable[[Node, int], list[Effect]], asked: tuple[object, ...]
 ) -> None:
     node = ScriptedNode()
@@ -202,7 +202,7 @@ def test_time_cannot_run_back_through_any_door(
     assert node.asked[-1] == (10, *asked), "the same moment may come again"
 
 
-def test_a_node_is_born_at_0_and_knows_its_name_its_chance_and_nobody() -> None:
+def test_a_new_node_has_time_0_its_id_its_random_stream_and_knows_nobody() -> None:
     node = ScriptedNode()
     assert (node.id, node.now) == (5, 0)
     assert node.rng.random() == Random(1).random()
@@ -215,13 +215,13 @@ def test_a_node_is_born_at_0_and_knows_its_name_its_chance_and_nobody() -> None:
 # Values.
 
 
-def test_a_node_without_an_answer_to_messages_is_none() -> None:
+def test_a_node_class_needs_on_message() -> None:
     deaf: Any = type("Deaf", (Node,), {})
     with pytest.raises(TypeError, match="on_message"):
         deaf(1, Random(1))
 
 
-def test_the_other_hooks_may_stay_silent() -> None:
+def test_the_other_hooks_are_optional() -> None:
     class Quiet(Node):
         def on_message(self, sender: int, message: Message) -> None:
             """Nothing to say."""
@@ -305,7 +305,9 @@ def test_a_server_answers_a_batch_as_it_answers_each_in_turn(
 
 
 @pytest.mark.parametrize("matcher", EXACT)
-def test_a_change_between_two_posts_of_a_batch_counts_for_the_second_alone(matcher: str) -> None:
+def test_a_change_between_two_publications_of_a_batch_counts_for_the_second_alone(
+    matcher: str,
+) -> None:
     first, second = (Subscription(k, 2, Moving(disc(0, 0, 1))) for k in (1, 2))
     batch: list[tuple[int, Message]] = [
         (3, Post(replace(PUBLICATION, id=10, node=3))),

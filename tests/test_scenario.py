@@ -37,7 +37,7 @@ SCENARIOS = st.builds(Scenario, **FIELDS)
 PLAIN = Scenario(protocol="client-server", workload="hotspots", nodes=10, seconds=60.0)
 
 
-def test_every_field_is_looked_at() -> None:
+def test_every_field_is_tested() -> None:
     assert {field.name for field in msgspec.structs.fields(Scenario)} == {*FIELDS, "schema"}
 
 
@@ -138,7 +138,7 @@ def test_names_and_streams_are_the_same_in_every_process() -> None:
         ("schema", 0, f"this scenario has schema 0; we read {SCHEMA}"),
     ],
 )
-def test_what_cannot_run_is_refused_with_one_sentence_at_home_and_from_json(
+def test_an_invalid_scenario_is_refused_in_one_sentence_in_code_and_from_json(
     field: str, value: Any, sentence: str
 ) -> None:
     with pytest.raises(ValueError) as at_home:

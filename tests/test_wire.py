@@ -89,7 +89,7 @@ def test_in_traces_each_class_of_messages_has_a_name_of_its_own_with_its_protoco
     assert Bye.kind == "client-server.Bye"
 
 
-def test_two_messages_of_one_number_are_no_protocol() -> None:
+def test_two_messages_with_one_tag_are_refused() -> None:
     class Hello(Message, frozen=True, tag=6):
         name: str
 
@@ -97,7 +97,7 @@ def test_two_messages_of_one_number_are_no_protocol() -> None:
         Codec(Bye, Hello)
 
 
-def test_a_protocol_of_one_message_reads_it() -> None:
+def test_a_protocol_with_a_single_message_decodes_it() -> None:
     assert Codec(Bye).decode(Codec(Bye).encode(Bye(0))) == Bye(0)
 
 
@@ -147,7 +147,7 @@ def test_a_flipped_byte_makes_another_message_or_none(
 @pytest.mark.parametrize(("codec", "kind"), KINDS)
 @settings(deadline=None, max_examples=4)
 @given(drawn=st.data())
-def test_no_number_is_not_a_number(codec: Codec, kind: type[Message], drawn: st.DataObject) -> None:
+def test_no_decoded_number_is_nan(codec: Codec, kind: type[Message], drawn: st.DataObject) -> None:
     frame = codec.encode(drawn.draw(messages(kind)))
     for place in range(len(frame) - 8):
         if frame[place] == FLOAT64:
@@ -209,7 +209,7 @@ def test_a_bomb_deep_inside_a_message_is_refused(bomb: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_nobody_is_asked_to_read_more_than_the_longest_message(codec: Codec) -> None:
+def test_a_message_beyond_the_longest_length_is_refused(codec: Codec) -> None:
     frame = codec.encode(Bye(0)) if Bye in codec.messages else b"\x91\x01"
     line = refusal(codec, frame + bytes(LONGEST + 1 - len(frame)))
     assert line == f"a message of {LONGEST + 1} bytes is longer than {LONGEST}"
@@ -292,7 +292,7 @@ PLACE, STANDS = [0, 0.0, 0.0], ([0.0] * 3, [0.0] * 3)
         ([6], "Expected `array` of at least length 2"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(message: list[Any], says: str) -> None:
+def test_invalid_values_are_refused_by_name(message: list[Any], says: str) -> None:
     assert says in refusal(CODEC, msgspec.msgpack.encode(message))
 
 

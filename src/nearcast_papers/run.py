@@ -79,7 +79,7 @@ def counts(claims: Sequence[ClaimResult]) -> tuple[int, int, int]:
     return answers.count(True), answers.count(False), answers.count(None)
 
 
-WORDS = {True: "holds", False: "does not hold", None: "not measured"}
+OUTCOMES = {True: "holds", False: "does not hold", None: "not measured"}
 
 
 def _page(
@@ -108,7 +108,7 @@ def _listed(claims: Sequence[ClaimResult]) -> str:
     rows = [
         f'<tr><td>{escape(c.claim)}</td><td class="words">{escape(c.says)}</td>'
         f'<td class="words">{escape(c.expected)}</td><td class="words">{escape(c.measured)}</td>'
-        f'<td class="words">{WORDS[c.holds]}{" (soft)" if c.soft else ""}</td>'
+        f'<td class="words">{OUTCOMES[c.holds]}{" (soft)" if c.soft else ""}</td>'
         f'<td class="words">{escape(c.note)}</td></tr>'
         for c in claims
     ]

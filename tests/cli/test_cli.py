@@ -98,7 +98,7 @@ def test_wrong_use_is_one_clear_line_and_exit_code_2(
     assert not (tmp_path / "t").exists(), "a refused run must not leave a folder behind"
 
 
-def test_a_trace_folder_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_argument_for_the_trace_folder_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = said(capsys, *SMALL)
     assert (code, err) == (2, "nearcast: --trace DIR is needed: the folder for the trace\n")
 
@@ -165,7 +165,8 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
 def test_help_starts_without_the_heavy_libraries() -> None:
     program = (
         "import sys; from nearcast.cli.main import parser; parser().format_help();"
-        "print([m for m in ('numba', 'numpy', 'pyarrow', 'msgspec') if m in sys.modules])"
+        "heavy = ('numba', 'numpy', 'pyarrow', 'msgspec', 'nearcast_papers');"
+        "print([m for m in heavy if m in sys.modules])"
     )
     out = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -246,7 +247,7 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_written(
     assert said(capsys, "validate", trace)[0] == 0
 
 
-def test_that_spark_has_ended_is_told_of_spark_alone() -> None:
+def test_only_errors_of_spark_are_reported_as_the_end_of_spark() -> None:
     def raised(*several: Exception) -> Exception:
         """The last of them, which came while the others were handled."""
         for earlier, later in pairwise(several):

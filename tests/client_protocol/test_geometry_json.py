@@ -34,7 +34,7 @@ def test_a_node_reads_the_formula_that_was_meant(where: AreaLike) -> None:
     assert region_from_area(area_from_region(as_region(where))) == Formula("x >= -3 + t")
 
 
-def test_a_path_of_several_speeds_cannot_be_told() -> None:
+def test_a_path_with_several_speeds_has_no_json_form() -> None:
     slow, fast = line(disc(0, 0, 1), (10, 0, 0), 1), line(disc(10, 0, 1), (20, 0, 0), 2)
     legs = (slow, fast.stamped(10 * SECOND))
     with pytest.raises(ValueError, match="must have one speed"):

@@ -106,7 +106,9 @@ FRAMES = {J: json_publish, P: packed_publish}
         *(pytest.param(P, bad, id=f"packed-{name}") for name, bad in UNREADABLE_PACKED.items()),
     ],
 )
-def test_what_nobody_could_read_is_not_forwarded(form: messages.Encoding, payload: bytes) -> None:
+def test_a_payload_that_no_client_can_read_is_not_forwarded(
+    form: messages.Encoding, payload: bytes
+) -> None:
     """The request is refused by its decoder or by the payload's check, in one line."""
     with pytest.raises(MalformedMessageError) as refused:
         form.check_payload(form.read_request(FRAMES[form](payload)).payload)
@@ -122,7 +124,9 @@ def test_what_nobody_could_read_is_not_forwarded(form: messages.Encoding, payloa
         (J, {"": [None, True, -1.5, "\x7f"]}), (P, b"\xff" * 500), (P, 2**64 - 1),
     ],
 )  # fmt: skip
-def test_what_everybody_can_read_is_forwarded(form: messages.Encoding, value: Any) -> None:
+def test_a_payload_that_every_client_can_read_is_forwarded(
+    form: messages.Encoding, value: Any
+) -> None:
     form.check_payload(form.encode_payload(value))
 
 
@@ -133,7 +137,7 @@ def test_what_everybody_can_read_is_forwarded(form: messages.Encoding, value: An
         *(pytest.param(P, odd, id=f"packed-{name}") for name, odd in ONLY_PACKED.items()),
     ],
 )
-def test_what_cannot_be_translated_is_none_in_the_other_form(
+def test_a_payload_that_the_other_encoding_lacks_is_none_there(
     form: messages.Encoding, payload: bytes
 ) -> None:
     form.check_payload(Raw(payload))
@@ -142,7 +146,7 @@ def test_what_cannot_be_translated_is_none_in_the_other_form(
 
 
 @pytest.mark.parametrize("value", [None, True, -3, 1.5, "é", {"a": [1, {"b": None}]}, 2**63])
-def test_what_both_forms_have_is_translated_without_loss(value: Any) -> None:
+def test_a_payload_that_both_encodings_have_is_translated_without_loss(value: Any) -> None:
     for form, other in ((J, P), (P, J)):
         sealed = form.encode_payload(value) if value is not None else messages.NO_PAYLOAD
         assert other.decode_payload(form.translate_payload(sealed, other)) == value
@@ -168,7 +172,7 @@ async def _crowd(node: Server) -> tuple[list[LiveClient], LiveClient]:
     ids=["bigint", "key", "nan"],
 )
 @pytest.mark.parametrize("retain", [False, True], ids=["said", "retained"])
-def test_a_payload_that_one_form_lacks_costs_no_other_publication(
+def test_a_payload_that_one_encoding_lacks_loses_no_other_publication(
     form: messages.Encoding, payload: bytes, retain: bool
 ) -> None:
     async def story() -> None:
@@ -207,7 +211,7 @@ def test_a_payload_that_one_form_lacks_costs_no_other_publication(
     run(story())
 
 
-def test_what_is_not_utf_8_reaches_nobody_over_http_either() -> None:
+def test_a_payload_that_is_not_utf_8_is_refused_over_http_too() -> None:
     def post(port: int, body: bytes) -> tuple[int, str]:
         request = urllib.request.Request(f"http://127.0.0.1:{port}/publish", body)
         try:
@@ -238,7 +242,7 @@ def test_what_is_not_utf_8_reaches_nobody_over_http_either() -> None:
     assert answers[0][1] == "the payload cannot be read: text is not valid UTF-8"
 
 
-def test_a_failure_while_a_frame_is_built_costs_that_publication_alone(
+def test_a_failure_while_a_frame_is_built_loses_that_publication_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = frames.message_frame
@@ -270,7 +274,7 @@ def test_a_failure_while_a_frame_is_built_costs_that_publication_alone(
 
 
 @in_both
-async def test_a_failure_while_matching_costs_that_publication_alone(join: Join) -> None:
+async def test_a_failure_while_matching_loses_that_publication_alone(join: Join) -> None:
     alice, bob = await join("alice"), await join("bob")
     here = await alice.subscribe(EVERYWHERE)
     whole = Realm._match_flush
@@ -289,7 +293,7 @@ async def test_a_failure_while_matching_costs_that_publication_alone(join: Join)
     assert [(await anext(here)).payload for _ in range(3)] == [1, 2, 3]
 
 
-def test_an_unreadable_payload_is_handed_over_as_such() -> None:
+def test_an_unreadable_payload_is_decoded_as_unreadable_with_the_reason() -> None:
     for payload, reason in (
         (b"\xa1\xff", "text is not valid UTF-8"),
         (b"\x91" * 5_000 + b"\x01", "arrays and objects are nested too deep"),
@@ -301,7 +305,7 @@ def test_an_unreadable_payload_is_handed_over_as_such() -> None:
 
 
 @pytest.mark.parametrize("payload", UNREADABLE_JSON.values(), ids=UNREADABLE_JSON)
-def test_a_peer_neither_sends_nor_hands_over_what_nobody_could_read(payload: bytes) -> None:
+def test_a_peer_neither_sends_nor_delivers_an_unreadable_payload(payload: bytes) -> None:
     desk = LineProtocol(lambda _: None)
     assert desk.opened(payload) is messages.NO_PAYLOAD
     with pytest.raises(ValueError, match="payload"):

@@ -59,7 +59,9 @@ async def connected() -> AsyncIterator[tuple[RecordingEndpoint, RawClient]]:
         server.close()
 
 
-def test_arguments_stand_where_picows_own_server_puts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_are_where_the_server_of_picows_puts_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[tuple[Any, ...]] = []
 
     def make(*arguments: Any) -> asyncio.Protocol:
@@ -126,7 +128,9 @@ def test_a_frame_as_long_as_allowed_and_a_ping_come_to_the_endpoint() -> None:
     assert run(story()) == [BINARY, PING]
 
 
-def test_a_mistake_of_ours_is_logged_and_closes_with_1011(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_ours_is_logged_and_closes_with_1011(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def story() -> int:
         async with connected() as (_, raw_client):
             raw_client.writer.write(masked(b"oops", BINARY))

@@ -102,7 +102,9 @@ async def _before_join(form: messages.Encoding, frame: bytes, node: Any) -> Any:
 
 
 @pytest.mark.parametrize(("form", "frame"), WITHOUT.values(), ids=WITHOUT)
-def test_an_id_that_is_none_is_not_made_up(form: messages.Encoding, frame: bytes) -> None:
+def test_a_frame_without_a_valid_id_has_no_request_id(
+    form: messages.Encoding, frame: bytes
+) -> None:
     assert form.request_id(frame) is None
 
 

@@ -105,13 +105,13 @@ def test_areas_and_entities_are_described_with_all_their_fields(
     assert all(row[4] for row in table)
 
 
-def test_nothing_is_described_that_there_is_not() -> None:
+def test_no_message_or_field_is_described_that_does_not_exist() -> None:
     titles = re.findall(r"^### (\w+): (\w+) (\d+)$", WIRE, re.MULTILINE)
     assert len(titles) == len(MESSAGES)
     assert f"version {messages.VERSION}" in WIRE.splitlines()[0]
 
 
-def test_areas_are_written_as_shown() -> None:
+def test_the_documented_areas_are_accepted_as_written() -> None:
     written = [row[1].strip("`") for row in rows(section(WIRE, "Areas"), "| area | written")]
     for text in written:
         region_from_area(msgspec.json.decode(text, type=Area))
@@ -130,13 +130,13 @@ def test_the_two_encodings_are_equivalent() -> None:
         assert messages.MSGPACK.encode(word).hex(" ") == as_hex
 
 
-def test_the_limits_are_those_that_there_are() -> None:
+def test_the_documented_limits_are_those_of_the_code() -> None:
     told = [[row[0].strip("`"), *row[1:]] for row in rows(section(WIRE, "Limits"), "| limit")]
     limits = {key.removeprefix("limits."): key for key in KEYS if key.startswith("limits.")}
     assert told == [[name, repr(KEYS[key][1]), meanings()[key]] for name, key in limits.items()]
 
 
-def test_the_close_codes_are_those_that_there_are() -> None:
+def test_the_documented_close_codes_are_those_of_the_code() -> None:
     table = rows(section(WIRE, "Close codes"), "| code")
     assert table == [
         [str(code.value), meaning] for code, meaning in close_codes.CLOSE_CODE_MEANINGS.items()
@@ -144,7 +144,7 @@ def test_the_close_codes_are_those_that_there_are() -> None:
     assert list(close_codes.CLOSE_CODE_MEANINGS) == list(close_codes.CloseCode)
 
 
-def test_numbers_in_the_text_are_those_of_the_node() -> None:
+def test_numbers_in_the_documentation_are_those_of_the_node() -> None:
     text = " ".join(WIRE.split())
     for sentence in (
         f"silent for {upgrade.PING_S:g} seconds is sent a WebSocket ping",
@@ -187,7 +187,7 @@ def timeless(word: Any) -> Any:
     return [timeless(part) for part in word] if isinstance(word, list) else word
 
 
-def test_the_session_takes_place_as_written() -> None:
+def test_the_documented_session_works_as_written() -> None:
     block = re.search(r"```session\n(.*?)```", WIRE, re.DOTALL)
     assert block is not None
     lines = [line.split(" ", 2) for line in block[1].splitlines()]
@@ -210,11 +210,11 @@ def test_the_session_takes_place_as_written() -> None:
     run(story())
 
 
-def test_the_settings_are_those_that_there_are() -> None:
+def test_the_documented_settings_are_those_of_the_code() -> None:
     assert f"```toml\n{default_file()}```" in CONFIG
 
 
-def test_the_tokens_are_written_as_shown(tmp_path: Path) -> None:
+def test_the_documented_tokens_are_accepted_as_written(tmp_path: Path) -> None:
     block = re.findall(r"```toml\n(.*?)```", CONFIG, re.DOTALL)[-1]
     (tmp_path / "tokens.toml").write_text(block)
     grants = {grant.holder: grant for grant in read_tokens(tmp_path / "tokens.toml").values()}
@@ -229,7 +229,9 @@ def test_every_field_of_a_token_is_explained() -> None:
     assert explained == [field.name for field in fields(Claims)]
 
 
-def test_a_wrong_name_is_refused_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_name_is_refused_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("nearcast.toml").write_text("# mine\n\n\nprot = 9000\n")
     with pytest.raises(ConfigError) as why:

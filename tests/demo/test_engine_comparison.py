@@ -58,7 +58,7 @@ def pairs(movement: list[Step]) -> list[tuple[Publication, int]]:
     return found
 
 
-def test_exact_engines_notify_all_who_match_and_nobody_else(
+def test_exact_engines_notify_exactly_the_matching_subscribers(
     by_engine: dict[str, EngineCounts], pairs: list[tuple[Publication, int]]
 ) -> None:
     assert len(pairs) > 1000
@@ -108,7 +108,7 @@ def test_a_walk_costs_two_messages_or_two_for_every_interval() -> None:
     assert set(messages.values()) == {1 + 2}
 
 
-def test_lazy_looks_at_all_that_moves_and_the_others_at_less(
+def test_lazy_evaluates_most_and_other_engines_less(
     by_engine: dict[str, EngineCounts],
 ) -> None:
     evaluations = {name: counts.evaluations for name, counts in by_engine.items()}

@@ -83,7 +83,7 @@ def test_every_character_has_one_subscription_however_far_it_walks(tmp_path: Pat
     assert interests.num_rows < publications.num_rows / 2, "walks are said once, not step by step"
 
 
-def test_pages_give_orders_and_hear_how_the_engines_do() -> None:
+def test_pages_send_orders_and_receive_the_comparison_of_engines() -> None:
     async def story() -> None:
         async with Server(Settings(port=0, record=False)) as service:
             task = await playing(service)
@@ -110,7 +110,7 @@ def test_pages_give_orders_and_hear_how_the_engines_do() -> None:
     run(story())
 
 
-def test_who_followed_a_person_goes_on_when_that_one_has_left() -> None:
+def test_characters_that_followed_a_person_go_on_when_the_person_leaves() -> None:
     async def story() -> None:
         async with Server(Settings(port=0, record=False)) as service:
             task = await playing(service)

@@ -40,7 +40,7 @@ def test_a_walk_goes_straight_at_the_rules_speed_and_ends_inside_the_world() -> 
         assert 0 <= there.x <= game.rules.size and 0 <= there.y <= game.rules.size
 
 
-def test_whoever_walks_says_where_it_is_at_the_given_rate_and_where_it_arrived() -> None:
+def test_walkers_publish_their_position_at_the_given_rate_and_on_arrival() -> None:
     game = a_game(1, pickups=1e-9)
     told = played(game, START, 60)
     walks = [action.move for _, begun, _ in told for action in begun if action.move]
@@ -67,7 +67,7 @@ def test_in_a_storm_everybody_walks_at_once_and_nobody_pauses() -> None:
         assert all(one.move.until > moment for one in game.characters)
 
 
-def test_those_who_are_called_come_to_the_person_and_leave_when_it_is_gone() -> None:
+def test_gathered_characters_come_to_the_person_and_scatter_when_it_leaves() -> None:
     game = a_game(40)
     game.persons["me"] = (500.0, 500.0, 0.0)
     assert game.gather(START, "me", 25) == 25
@@ -83,7 +83,7 @@ def test_those_who_are_called_come_to_the_person_and_leave_when_it_is_gone() -> 
     assert any(hypot(one.at(later).x - 500, one.at(later).y - 500) > 120 for one in led)
 
 
-def test_the_closest_are_called() -> None:
+def test_the_closest_characters_are_gathered() -> None:
     game = a_game(30)
     game.persons["me"] = (0.0, 0.0, 0.0)
     game.gather(START, "me", 5)
@@ -92,7 +92,7 @@ def test_the_closest_are_called() -> None:
     assert sorted(called) == sorted(sorted(far, key=lambda number: far[number])[:5])
 
 
-def test_no_world_is_too_full() -> None:
+def test_the_number_of_characters_is_limited() -> None:
     game = MammothGame(MammothRules(), Random(1))
     assert len(game.spawn(START, MAX_CHARACTERS - 1)) == MAX_CHARACTERS - 1
     assert len(game.spawn(START, 100)) == 1
@@ -105,7 +105,7 @@ ORDERS = st.lists(
 
 @given(ORDERS, st.integers(0, 100))
 @settings(max_examples=40)
-def test_whatever_is_ordered_everybody_stays_inside_and_says_the_truth(
+def test_after_any_orders_characters_stay_inside_and_publish_their_true_position(
     orders: list[str], seed: int
 ) -> None:
     game, now = MammothGame(MammothRules(), Random(seed)), START

@@ -92,7 +92,7 @@ def test_a_pointer_is_a_stick_while_it_is_dragged(flight: Flight) -> None:
     flight.until(lambda: flight.ship("energy") < 50 or flight.ship("score.hits") > 0)
 
 
-def test_bots_are_seen_where_they_are_believed_to_be_and_can_be_hit(flight: Flight) -> None:
+def test_bots_are_drawn_at_their_predicted_place_and_can_be_hit(flight: Flight) -> None:
     # It stays with somebody, or goes through the world: straight on, it would soon hear nobody.
     beside = """() => {
         const { game, client } = nearcast;

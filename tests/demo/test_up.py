@@ -54,7 +54,7 @@ def test_up_without_bots_is_a_node_with_a_page(tmp_path: Path) -> None:
         assert b'"game":false' in fetched(f"{world.page}monitor/about")
 
 
-def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ended = subprocess.run(
@@ -65,7 +65,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
     assert ended.stderr.count("\n") == 1 and "in use" in ended.stderr
 
 
-def test_a_trace_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_trace_is_reported_in_one_line(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "nearcast.cli", "monitor", tmp_path / "nowhere"],
         capture_output=True, text=True, timeout=60,

@@ -48,7 +48,7 @@ def holds(test: AttributeComparison, said: dict[str, Value]) -> bool:
     ),
     gone=st.lists(st.integers(0, 59), max_size=10),
 )  # fmt: skip
-def test_once_built_it_finds_exactly_those_whose_comparisons_all_hold(
+def test_a_built_index_finds_exactly_the_filters_whose_comparisons_all_hold(
     wanted: list[tuple[list[AttributeComparison], str]],
     said: list[tuple[dict[str, Value], str]],
     gone: list[int],
@@ -69,7 +69,7 @@ def test_once_built_it_finds_exactly_those_whose_comparisons_all_hold(
         ]
 
 
-def test_what_changed_is_always_found_until_the_index_is_built_anew() -> None:
+def test_changed_filters_are_always_candidates_until_the_index_is_rebuilt() -> None:
     index = AttributeIndex()
     for i in range(100):
         index.put(i, "", [AttributeComparison("price", "==", i)])
@@ -83,7 +83,7 @@ def test_what_changed_is_always_found_until_the_index_is_built_anew() -> None:
     assert index.find("", {"price": 1000}) == [7, *range(100, 200)]
 
 
-def test_only_those_are_counted_of_whom_the_rarest_equality_holds(monkeypatch) -> None:
+def test_only_filters_whose_rarest_equality_holds_are_counted(monkeypatch) -> None:
     index, rng = AttributeIndex(), Random(1)
     for i in range(2000):
         tests = [

@@ -26,7 +26,7 @@ ENGINES = [pytest.param(MATCHERS[name], id=name) for name in EXACT if name != "s
 @pytest.mark.parametrize("make", ENGINES)
 @settings(max_examples=120)
 @given(history=histories())
-def test_for_every_history_it_answers_as_the_scan_does(
+def test_every_engine_matches_like_the_scan_after_any_history(
     make: Callable[[], Matcher], history: list[tuple[str, object]]
 ) -> None:
     play(make(), history)
@@ -63,7 +63,7 @@ def extremes(draw: st.DrawFn) -> tuple[list[Subscription], list[Publication]]:
 @pytest.mark.parametrize("make", ENGINES)
 @settings(max_examples=100)
 @given(world=extremes())
-def test_to_the_ends_of_space_and_time_it_answers_as_the_scan_does(
+def test_every_engine_matches_like_the_scan_at_extreme_places_and_times(
     make: Callable[[], Matcher], world: tuple[list[Subscription], list[Publication]]
 ) -> None:
     wanted, said = world
@@ -130,11 +130,11 @@ def test_hundreds_of_moving_subscriptions_match_exactly_what_the_scan_matches(
             assert engine.match(publication, publication.t) == oracle.match(
                 publication, publication.t
             )
-    assert heard > 50, "a world in which nobody hears anything proves nothing"
+    assert heard > 50, "a world without deliveries proves nothing"
 
 
 @pytest.mark.parametrize("make", ENGINES)
-def test_dropping_what_is_not_there_is_no_mistake(make: Callable[[], Matcher]) -> None:
+def test_dropping_an_unknown_subscription_is_no_error(make: Callable[[], Matcher]) -> None:
     engine = make()
     engine.drop(7)
     assert engine.match(Publication(1, 1, 0, point(0, 0)), 0) == []

@@ -192,7 +192,7 @@ def test_what_formulas_and_filters_cost_is_counted_by_pair() -> None:
     assert engine.match_many(make_batch(said)).cost is None
 
 
-def test_of_many_with_an_equality_only_those_with_the_same_value_are_asked() -> None:
+def test_of_filters_with_an_equality_only_those_with_the_same_value_are_tested() -> None:
     engine = KeyedMatcher()
     for i in range(300):
         text = f'symbol == "S{i % 30}", price > 3, kind == "share"'

@@ -90,7 +90,7 @@ def test_the_deepest_formula_fits_the_stack() -> None:
         assert ends[1, 0] == box_at(predicates, 2.0).x.high
 
 
-def test_programs_reuse_the_places_of_those_that_went() -> None:
+def test_programs_reuse_the_slots_of_removed_ones() -> None:
     programs = Programs()
     first = programs.add(parse("x > 1 + t"))
     second = programs.add(parse("x > 1 + t, y < 2"))

@@ -21,7 +21,7 @@ PLACES = st.tuples(*[st.integers(-20, 20).map(float)] * 3)
     moves=st.lists(st.tuples(st.integers(0, 30), PLACES, st.integers(0, 11)), max_size=6),
     asked=st.lists(publications(), min_size=1, max_size=5),
 )
-def test_moving_many_means_putting_each_where_it_now_stands(
+def test_moving_many_is_equal_to_putting_each_at_its_new_place(
     regions: list[Moving], moves: list[tuple[int, tuple[float, float, float], int]], asked: list
 ) -> None:
     grid, oracle = GridMatcher(), ScanMatcher()
@@ -56,7 +56,7 @@ def test_moving_many_means_putting_each_where_it_now_stands(
     [Formula("x > 3"), path(disc(0, 0, 1), [(1, 0, 0), (2, 0, 0)], 1.0), None],
     ids=["formula", "path", "unknown"],
 )
-def test_what_has_no_single_centre_is_not_moved_so(region: object) -> None:
+def test_moving_many_refuses_regions_without_a_single_shape(region: object) -> None:
     grid = GridMatcher()
     if region is not None:
         grid.put(Subscription(1, 1, region))
@@ -64,7 +64,7 @@ def test_what_has_no_single_centre_is_not_moved_so(region: object) -> None:
         grid.move_many(np.array([1]), np.zeros((1, 3)), 0)
 
 
-def test_most_puts_leave_the_index_alone_and_are_matched_all_the_same() -> None:
+def test_few_puts_do_not_rebuild_the_index_and_are_matched() -> None:
     grid = GridMatcher()
     for i in range(500):
         grid.put(Subscription(i, i, Moving(disc(i, 0, 0.4))))
@@ -77,7 +77,7 @@ def test_most_puts_leave_the_index_alone_and_are_matched_all_the_same() -> None:
     assert grid._index is index
 
 
-def test_a_channel_that_nobody_listens_to_is_forgotten() -> None:
+def test_a_channel_without_subscriptions_is_forgotten() -> None:
     grid = GridMatcher()
     for number in range(100):
         grid.put(Subscription(number % 3, 7, Moving(disc(0, 0, 1)), channel=f"made up {number}"))

@@ -116,7 +116,7 @@ def test_a_tall_tree_is_legal_while_it_grows_and_until_nothing_is_left(split: st
     assert engine.tree.root.box == NOWHERE
 
 
-def test_an_overfull_root_falls_apart_by_the_split_asked_for() -> None:
+def test_an_overfull_root_is_split_by_the_chosen_rule() -> None:
     rng = Random(5)  # a crowd that each split parts in its own way
     crowd = [box(rng.uniform(0, 9), rng.uniform(0, 9), 1, rng.uniform(0, 5)) for _ in range(9)]
     groups = {}
@@ -226,7 +226,7 @@ def test_a_typical_region_travels_its_own_width_in_a_slice() -> None:
     assert slice_seconds([Moving(point(0, 0), (4.0, 0.0, 0.0))], 0) == rtree.USUAL
 
 
-def test_what_has_arrived_does_not_shorten_a_slice() -> None:
+def test_regions_that_have_arrived_do_not_shorten_a_slice() -> None:
     arrived = Moving(disc(0, 0, 1), (4.0, 0.0, 0.0), duration=SECOND)
     assert slice_seconds([arrived], SECOND - 1) == 0.5
     assert slice_seconds([arrived], SECOND) == rtree.LONGEST

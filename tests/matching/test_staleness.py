@@ -198,7 +198,7 @@ def test_a_batch_is_answered_as_its_publications_one_by_one(
 
 
 @pytest.mark.parametrize("interval", [0, -1])
-def test_an_interval_that_cannot_be_is_refused(interval: int) -> None:
+def test_an_invalid_interval_is_refused(interval: int) -> None:
     with pytest.raises(ValueError, match="cannot evolve every"):
         PeriodicMatcher(interval_us=interval)
     with pytest.raises(ValueError, match="cannot serve for -1"):

@@ -31,7 +31,7 @@ def square(x: float, y: float, vx: float, vy: float, formula: bool) -> Region:
 
 
 @pytest.mark.parametrize("formula", [False, True], ids=["motion", "formula"])
-def test_it_answers_as_lazy_does_with_a_small_part_of_the_evaluations(formula: bool) -> None:
+def test_swept_matches_like_lazy_with_few_of_its_evaluations(formula: bool) -> None:
     rng = Random(5)
     swept, lazy = SweptMatcher(), LazyMatcher()
     for i in range(300):
@@ -82,7 +82,7 @@ def test_price_bands_that_evolve_are_found_by_their_symbols_and_bounds() -> None
     assert sorted(pairs) == expected
 
 
-def test_a_formula_that_nothing_bounds_is_looked_at_every_time_and_reported() -> None:
+def test_an_unbounded_formula_is_evaluated_every_time_and_reported() -> None:
     engine = SweptMatcher()
     for i in range(20):
         engine.put(Subscription(i, i, Formula(f"x >= {10 * i} + t, x <= {10 * i + 5} + t")))
@@ -96,7 +96,7 @@ def test_a_formula_that_nothing_bounds_is_looked_at_every_time_and_reported() ->
     assert engine.fallbacks == 0
 
 
-def test_topics_are_found_without_looking_at_others() -> None:
+def test_topics_are_found_without_evaluating_others() -> None:
     engine = SweptMatcher()
     for i in range(500):
         engine.put(Subscription(i, i, ANYWHERE, channel=f"tile {i % 50}"))
@@ -158,7 +158,7 @@ def predicates(names: list[str]) -> st.SearchStrategy[str]:
     ),
     weight=st.sampled_from([0, 3, -1.5, "heavy", True, 2**62]),
 )
-def test_whatever_anybody_writes_is_refused_with_its_place_or_evaluated_without_failure(
+def test_any_text_is_refused_with_the_place_of_its_error_or_evaluated(
     texts: list[tuple[str, str]], moments: list[int], weight: int | float | str
 ) -> None:
     engines: list[Matcher] = [ScanMatcher(), GridMatcher(), SweptMatcher(), LazyMatcher()]

@@ -40,7 +40,7 @@ def test_a_publication_is_made_when_its_node_accepts_the_command(
     assert stamped == Publication(7, 3, now, shape, channel, attributes, payload)
 
 
-def test_a_command_says_little_and_means_the_defaults() -> None:
+def test_a_command_without_options_has_the_defaults() -> None:
     assert Subscribe(1, Moving(disc(0, 0, 1))).stamped(2, 5) == Subscription(
         1, 2, Moving(disc(0, 0, 1), since=5), filter=None, channel="", echo=False
     )
@@ -62,9 +62,7 @@ def test_a_command_can_be_given_twice() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("x", 1), ("t", 0), ("weight", float("nan"))])
-def test_a_publication_that_cannot_be_is_refused_when_it_is_stamped(
-    name: str, value: Value
-) -> None:
+def test_an_invalid_publication_is_refused_when_it_is_stamped(name: str, value: Value) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         Publish(1, point(0, 0), attributes={name: value}).stamped(1, 0)
 
@@ -103,7 +101,7 @@ def test_the_moving_player_receives_the_apple_from_1_to_5_seconds_after_submissi
     assert not receives(Subscribe(1, Moving(box(0, 0, 3, 2))), submitted, made)
 
 
-def test_the_player_may_ask_for_apples_alone() -> None:
+def test_a_filter_selects_apples_alone() -> None:
     for kind, expected in (("apple", True), ("pear", False)):
         subscribe = Subscribe(1, Formula(EVOLVING), Filter(f'kind == "{kind}"'))
         assert receives(subscribe, 7 * SECOND, 8 * SECOND) == expected

@@ -152,7 +152,7 @@ moments = st.one_of(
 
 @settings(deadline=None, max_examples=400)
 @given(trees, moments, moments, st.integers(0, 2**32), st.sampled_from([0.0, 0.2, 0.5]))
-def test_a_printed_tree_is_read_back_and_is_worth_what_the_tree_is_worth(
+def test_a_printed_tree_is_parsed_again_and_has_the_same_value(
     tree: Arithmetic, t: float, q: float, seed: int, redundancy: float
 ) -> None:
     text = printed(tree, 0, Random(seed), redundancy)
@@ -252,7 +252,9 @@ def test_the_tree_is_a_plain_value() -> None:
         ("max(t, 3)", math.nan),
     ],
 )
-def test_what_cannot_be_worked_out_at_some_moment_has_no_value_then(text: str, t: float) -> None:
+def test_an_expression_that_cannot_be_evaluated_at_a_moment_has_no_value_then(
+    text: str, t: float
+) -> None:
     evaluate = evaluator(parse_expression(text))
     assert evaluate(t, {}) is None
     assert evaluate(1.0, {}) is not None

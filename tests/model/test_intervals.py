@@ -28,7 +28,7 @@ from support.expression_strategies import SECONDS, TREES
 
 @settings(deadline=None, max_examples=400)
 @given(tree=TREES, ends=st.tuples(SECONDS, SECONDS), shares=st.lists(st.floats(0, 1), max_size=8))
-def test_whatever_value_there_is_between_two_moments_is_within_the_bounds(
+def test_every_value_between_two_moments_is_within_the_bounds(
     tree: Arithmetic, ends: tuple[float, float], shares: list[float]
 ) -> None:
     low, high = sorted(ends)
@@ -89,11 +89,11 @@ HUGE = Number(1e308)
         Call("min", (T, Call("sqrt", (Number(-1.0),)))),
     ],
 )
-def test_what_never_has_a_value_has_no_bounds(tree: Arithmetic) -> None:
+def test_an_expression_without_any_value_has_no_bounds(tree: Arithmetic) -> None:
     assert enclosure(tree, 0.0, 5.0) is None
 
 
-def test_a_division_that_may_be_by_nothing_bounds_nothing() -> None:
+def test_a_possible_division_by_zero_has_no_bounds() -> None:
     assert enclosure(parse_expression("1 / (t - 3)"), 1.0, 5.0) == UNBOUNDED
     assert enclosure(parse_expression("1 / (t - 3)"), 4.0, 5.0) == pytest.approx((0.5, 1.0))
 
@@ -108,7 +108,7 @@ def test_a_region_is_swept_from_its_first_place_to_its_last() -> None:
     )  # fmt: skip
 
 
-def test_a_region_that_is_nowhere_is_swept_nowhere() -> None:
+def test_an_empty_region_sweeps_an_empty_box() -> None:
     assert swept_box(parse("x >= 5 + t, x <= 4 - t"), 0.0, 9.0) is None
     assert swept_box(parse("x >= sqrt(2 - t), y > 0"), 3.0, 9.0) is None
     assert swept_box(parse("x >= 5 - t, x <= 4 + t"), 0.0, 9.0) is not None

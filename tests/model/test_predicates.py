@@ -107,7 +107,7 @@ def test_a_list_of_predicates_is_read_in_order() -> None:
     "text",
     ["{(x<1),(y>t)}", "{x<1,y>t}", "(x<1),(y>t)", " ( x < 1 ) ,y>t", "{\n x < (1),\n y > t\n}"],
 )
-def test_braces_and_parentheses_as_in_the_seed_change_nothing(text: str) -> None:
+def test_braces_and_parentheses_as_in_the_paper_change_nothing(text: str) -> None:
     assert parse(text) == parse("x < 1, y > t")
 
 
@@ -117,7 +117,7 @@ def test_predicates_are_split_into_the_region_and_the_filter() -> None:
     assert [item.attribute for item in others(parsed)] == ["kind", "y.z"]
 
 
-def test_only_what_speaks_of_time_evolves() -> None:
+def test_only_predicates_with_t_evolve() -> None:
     assert parse("x < 3, y < max(1, 2 - t)").evolves
     assert [item.evolves for item in parse("x < 3, y < max(1, 2 - t)").items] == [False, True]
     assert not parse('x < q, kind == "t"', Q).evolves
@@ -481,7 +481,7 @@ def test_a_ball_that_meets_a_zone_at_its_corner_needs_the_corner() -> None:
     assert cut.touches(DISC, 0.0, 0.0, 0.0, 5.01, 0.0, 0.0)
 
 
-def test_an_unbounded_box_touches_whatever_lies_in_its_way() -> None:
+def test_an_unbounded_box_touches_everything_along_its_axis() -> None:
     region = box_at(parse("x > 100, y < -5"), 0.0)
     assert region is not None
     assert region.touches(BOX, 0.0, 0.0, 0.0, inf, inf, inf)
@@ -489,7 +489,7 @@ def test_an_unbounded_box_touches_whatever_lies_in_its_way() -> None:
     assert not region.touches(BOX, 0.0, -5.0, 0.0, inf, 0.0, inf)
 
 
-def test_what_is_nowhere_touches_nothing() -> None:
+def test_a_shape_with_nan_coordinates_touches_nothing() -> None:
     for kind in ShapeKind:
         assert PredicateBox().touches(kind, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
         assert not PredicateBox().touches(kind, 0.0, nan, 0.0, 1.0, 1.0, 1.0)

@@ -74,7 +74,7 @@ HEARD = Publication(1, 5, 10 * SECOND, HERE, "chat", {"weight": 4})
 LISTENER = Subscription(9, 6, Moving(disc(0, 0, 1)), Filter("weight > 3"), "chat")
 
 
-def test_who_is_there_on_the_channel_and_interested_receives() -> None:
+def test_a_subscriber_in_the_region_on_the_channel_with_the_filter_receives() -> None:
     assert wants(LISTENER, HEARD, HEARD.t)
 
 
@@ -91,7 +91,7 @@ def test_a_publisher_receives_its_own_only_where_its_subscription_has_echo() -> 
     assert wants(replace(LISTENER, echo=True), HEARD, HEARD.t)
 
 
-def test_who_is_elsewhere_does_not_receive() -> None:
+def test_a_subscriber_elsewhere_does_not_receive() -> None:
     assert not wants(LISTENER, replace(HEARD, shape=point(1.5, 0)), HEARD.t)
     assert wants(LISTENER, replace(HEARD, shape=point(1, 0)), HEARD.t)
     assert wants(LISTENER, replace(HEARD, shape=disc(3, 0, 2)), HEARD.t)
@@ -100,12 +100,14 @@ def test_who_is_elsewhere_does_not_receive() -> None:
 @pytest.mark.parametrize(
     "attributes", [{}, {"weight": 3}, {"weight": "4"}, {"weight": True}, {"Weight": 4}]
 )
-def test_who_is_not_interested_does_not_receive(attributes: dict[str, Value]) -> None:
+def test_a_subscriber_whose_filter_rejects_it_does_not_receive(
+    attributes: dict[str, Value],
+) -> None:
     assert not wants(LISTENER, replace(HEARD, attributes=attributes), HEARD.t)
     assert wants(replace(LISTENER, filter=None), replace(HEARD, attributes=attributes), HEARD.t)
 
 
-def test_region_and_filter_are_looked_at_at_the_given_moment() -> None:
+def test_region_and_filter_are_evaluated_at_the_given_moment() -> None:
     """A broker may use its own clock ([Evolving]): `at` counts, not the publication's t."""
     walker = replace(
         LISTENER, region=path(disc(0, 0, 1), [(9.0, 0.0, 0.0)], 1.0).stamped(10 * SECOND)
@@ -129,7 +131,7 @@ def test_the_region_and_the_filter_each_count_from_their_own_submission() -> Non
 
 @settings(deadline=None, max_examples=30)
 @given(publications())
-def test_who_subscribes_everywhere_to_everything_receives_all_of_its_channel(
+def test_a_subscription_without_region_and_filter_receives_its_whole_channel(
     publication: Publication,
 ) -> None:
     everything = Subscription(

@@ -155,7 +155,7 @@ def test_a_filters_clock_goes_on_unless_the_new_region_is_a_formula(
 @pytest.mark.parametrize(
     "text", ["weight > 3", "x > 3, weight > 3", 'x > 3, kind == "x"', "ripe == true, y < 1"]
 )
-def test_a_formula_speaks_of_the_place_alone(text: str) -> None:
+def test_a_formula_may_only_use_coordinates(text: str) -> None:
     sentence = f"a region's formula speaks of x, y and z alone: {text!r}"
     with pytest.raises(ValueError) as at_home:
         Formula(text)
@@ -166,7 +166,7 @@ def test_a_formula_speaks_of_the_place_alone(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["x > 3", "weight > 3, y < t", "z == 1", "weight > 3, z <= 0"])
-def test_a_filter_never_speaks_of_the_place(text: str) -> None:
+def test_a_filter_may_not_use_coordinates(text: str) -> None:
     sentence = f"a filter cannot speak of x, y or z: {text!r}"
     with pytest.raises(ValueError) as at_home:
         Filter(text)
@@ -185,7 +185,7 @@ def received(fields: list[Any]) -> Subscription:
     "text",
     ["", "x", "x >", "x > 3 ,", "x != 3", 'x == "a"', "x > q", "__import__('os')", "x > 1e999"],
 )
-def test_what_is_no_predicate_is_no_region_and_no_filter(text: str) -> None:
+def test_invalid_predicates_are_refused_as_regions_and_as_filters(text: str) -> None:
     for make in (Formula, Filter):
         with pytest.raises(ValueError, match=r"^[^\n]+$"):
             make(text)

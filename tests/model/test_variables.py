@@ -30,7 +30,7 @@ def test_a_bound_region_is_the_region_with_those_values(view: float, t: float) -
 
 @settings(deadline=None, max_examples=200)
 @given(limit=FINITE, price=FINITE, said=FINITE, t=st.floats(0, 100))
-def test_a_name_on_the_left_is_the_publication_s_and_one_on_the_right_is_ours(
+def test_names_on_the_left_are_attributes_and_names_on_the_right_are_variables(
     limit: float, price: float, said: float, t: float
 ) -> None:
     values = {"limit": limit, "price": price}
@@ -77,14 +77,14 @@ def test_what_cannot_be_a_variable_is_refused(variables: dict[str, float]) -> No
         Subscribe(1, Moving(EVERYWHERE), variables=variables)
 
 
-def test_a_region_s_text_speaks_of_places_and_a_filter_s_does_not() -> None:
+def test_a_region_has_predicates_on_coordinates_and_a_filter_has_none() -> None:
     with pytest.raises(ValueError, match="x, y and z alone"):
         Subscribe(1, "price > v", variables={"v": 1.0})
     with pytest.raises(ValueError, match="cannot speak of x"):
         Subscribe(1, Moving(EVERYWHERE), "x > v", variables={"v": 1.0})
 
 
-def test_a_tune_rebinds_what_was_asked_for_and_no_clock_starts_anew() -> None:
+def test_a_tune_changes_the_variables_and_restarts_no_clock() -> None:
     asked = Subscribe(1, "x <= view + t", "price < limit", variables={"view": 3.0, "limit": 9.0})
     first = asked.stamped(7, 5 * SECOND)
     assert first.region == Formula("x <= 3.0 + t", 5 * SECOND)

@@ -56,7 +56,7 @@ def listeners(cluster: list[Started]) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("listeners")
-def test_a_page_on_any_node_shows_all_of_them_and_outlives_its_own(
+def test_a_page_on_any_node_shows_all_nodes_and_goes_on_when_its_own_node_stops(
     browser: Any, cluster: list[Started]
 ) -> None:
     page = browser.new_page(viewport={"width": 1300, "height": 850})
@@ -126,7 +126,7 @@ def inside(cell: list[list[float]], x: float, y: float) -> bool:
     return bool(cell) and min(turns) > 0
 
 
-def test_pages_of_other_nodes_may_ask_and_other_pages_may_not(tmp_path: Path) -> None:
+def test_pages_of_other_nodes_may_request_and_other_pages_may_not(tmp_path: Path) -> None:
     def asked(address: str, origin: str) -> tuple[int, str | None]:
         request = urllib.request.Request(address, headers={"Origin": origin})
         try:

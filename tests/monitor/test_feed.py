@@ -24,7 +24,7 @@ def realm_of(**areas: list[Area]) -> Realm:
     return realm
 
 
-def test_a_picture_says_where_everybody_is_how_fast_it_goes_and_for_how_long() -> None:
+def test_a_snapshot_has_places_velocities_and_times_left() -> None:
     realm = realm_of(
         still=[Area(1.0, 2.0, r=3.0)],
         walking=[Area(0.0, 0.0, rx=6.0, ry=4.0, to=[[30.0, 40.0]], speed=5.0)],
@@ -49,7 +49,7 @@ def test_on_a_path_the_leg_under_way_counts() -> None:
     assert same(entities, [(1, 10, 10, 0, 10, 1)])
 
 
-def test_who_listens_everywhere_or_by_a_formula_is_nowhere_in_particular() -> None:
+def test_clients_with_unbounded_regions_or_formulas_have_no_place_in_the_snapshot() -> None:
     realm = realm_of(
         everywhere=[Area()],
         formula=[Area(formula="x >= 0, x <= t")],
@@ -60,7 +60,7 @@ def test_who_listens_everywhere_or_by_a_formula_is_nowhere_in_particular() -> No
     assert len(areas) == 1
 
 
-def test_who_has_left_is_not_in_the_picture() -> None:
+def test_clients_that_have_left_are_not_in_the_snapshot() -> None:
     realm = realm_of(one=[Area(1.0, 1.0, r=1.0)], other=[Area(2.0, 2.0, r=1.0)])
     client = realm.clients[0]
     assert client is not None
@@ -69,7 +69,7 @@ def test_who_has_left_is_not_in_the_picture() -> None:
     assert [row[0] for row in entities] == [2]
 
 
-def test_what_spark_has_counted_is_passed_on_when_it_is_there_and_whole(tmp_path: Path) -> None:
+def test_results_of_spark_are_served_when_they_are_complete(tmp_path: Path) -> None:
     trace = tmp_path / "run"
     trace.mkdir()
     assert feed.latest_analysis(trace, 0) is None

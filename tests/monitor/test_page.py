@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nearcast.space.motion import SECOND
 from support.monitor_processes import Started, started
 
 BOTS = 40
@@ -140,7 +141,34 @@ def test_the_charts_advance(live: Visit) -> None:
     assert "127.0.0.1" in live.text("#nodes tbody")
 
 
-def test_five_engines_are_compared_and_evolving_ones_say_less(live: Visit) -> None:
+RATES = """async (answers) => {
+    const { Cluster } = await import(`${location.origin}/cluster.js`);
+    window.fetch = async () => new Response(JSON.stringify(answers.shift()));
+    const cluster = new Cluster(), rates = [];
+    while (answers.length) {
+        const node = await cluster.fetchNumbers();
+        rates.push(Math.round(node.rate("bytes_out")));
+    }
+    return rates;
+}"""
+
+
+def test_rates_are_taken_over_more_than_one_update_of_the_counters(
+    browser: Any, world: Started
+) -> None:
+    """The node adds up bytes once a second, so two answers in a row may have the same count."""
+    counted = [0, 1, 2, 2, 3, 4, 6, 6, 7]
+    answers = [
+        {"t": second * SECOND, "counters": {"requests": total, "bytes_out": 1000 * total}}
+        for second, total in enumerate(counted)
+    ]
+    page = browser.new_page()
+    page.goto(world.page.partition("#")[0] + "style.css")
+    assert page.evaluate(RATES, answers) == [0, 0, 0, 667, 667, 667, 1333, 1000, 1000]
+    page.close()
+
+
+def test_five_engines_are_compared_and_evolving_ones_send_less(live: Visit) -> None:
     live.order("storm")
     live.until(lambda: "everybody walks" in live.text("#log"))
     rows = live.page.locator("#engines tbody tr")
@@ -273,7 +301,7 @@ def test_a_trace_is_played_paused_and_sought(browser: Any, recording: Started) -
     replay.page.close()
 
 
-def test_every_node_has_the_page_and_lets_in_who_knows_the_token(
+def test_every_node_serves_the_page_to_those_who_know_the_token(
     browser: Any, tmp_path: Path
 ) -> None:
     tokens = tmp_path / "tokens.toml"

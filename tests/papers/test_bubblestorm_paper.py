@@ -81,7 +81,7 @@ def test_the_full_form_is_the_thesis_experiment() -> None:
 # Chances and drills.
 
 
-def test_bubbles_meet_as_often_as_asked_for_whatever_their_shares() -> None:
+def test_bubbles_meet_as_often_as_required_whatever_their_shares() -> None:
     assert meeting_probability.met(1) == pytest.approx(0.632, abs=0.02)
     assert meeting_probability.met_unlike(4) == pytest.approx(0.632, abs=0.03)
     assert meeting_probability.processings(13) == (13,) * 100
@@ -100,7 +100,7 @@ def test_a_connection_opens_in_one_round_trip() -> None:
     assert set(found.opened) == {1.0}
 
 
-def test_after_a_mass_goodbye_the_rest_have_whole_links(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_many_leave_the_rest_have_complete_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(single_events, "MASS_LEAVE_S", 56.0)
     monkeypatch.setattr(
         single_events,
@@ -114,7 +114,7 @@ def test_after_a_mass_goodbye_the_rest_have_whole_links(monkeypatch: pytest.Monk
     assert found.accuracy[29] > 0.5
 
 
-def test_secrecy_costs_bytes_and_a_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encryption_costs_bytes_and_a_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in (("COUNTED", 20), ("TIMED", 20), ("HANDSHAKES", 2), ("ROUNDS", 1)):
         monkeypatch.setattr(encryption_cost, name, number)
     plain, tls, quic = encryption_cost.costs.__wrapped__().values()

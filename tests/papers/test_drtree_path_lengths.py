@@ -56,7 +56,7 @@ def steps(strategy: str, up: list[tuple[int, int]], down: list[tuple[int, int]])
     return rise + fall
 
 
-def test_the_tree_gives_how_far_every_strategy_goes(spark: SparkSession) -> None:
+def test_path_lengths_follow_from_the_tree_for_every_strategy(spark: SparkSession) -> None:
     pairs: list[tuple[str, int, int, int, str]] = []
     notes: list[tuple[object, ...]] = []
     peers: dict[tuple[str, int], int] = {}  # by strategy and publication, of the last one

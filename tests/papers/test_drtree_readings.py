@@ -110,7 +110,7 @@ def test_a_reading_that_changes_nothing_is_not_mentioned() -> None:
     assert evaluate_readings(PaperClaim(5, "It is so", "so", most), of_curves()).note == ""
 
 
-def test_runs_that_a_reading_asks_for_do_not_count_in_the_main_one() -> None:
+def test_runs_for_an_alternative_reading_do_not_count_in_the_main_one() -> None:
     every = [s for figure in PAPER.figures for s in scenarios(figure, True)]
     counted = PreparedRuns(every, {f"popularity {h}": [] for h in HOTSPOTS})
     asked: list[dict[str, Any]] = []
@@ -139,7 +139,7 @@ def test_runs_that_a_reading_asks_for_do_not_count_in_the_main_one() -> None:
         ("without jitter", 1024, "jitter_ms", 0.0),
     ],
 )
-def test_a_reading_looks_at_the_runs_that_were_made_for_it(
+def test_an_alternative_reading_uses_the_runs_that_were_made_for_it(
     name: str, nodes: int, setting: str, value: float | str
 ) -> None:
     every = [s for figure in PAPER.figures for s in scenarios(figure, True)]

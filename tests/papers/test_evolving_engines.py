@@ -65,7 +65,7 @@ def test_all_that_engines_evaluate_is_noted_and_set_up_apart_from_the_workload(
 
 
 @pytest.mark.parametrize("design", ["resubscribe", "parametric"])
-def test_who_subscribes_anew_for_ever_does_not_keep_brokers_from_being_ready(design: str) -> None:
+def test_repeated_subscriptions_do_not_keep_brokers_from_being_ready(design: str) -> None:
     chosen = scenario(design, "trading", nodes=4, seconds=0.1, brokers=2, interval_ms=300.0)
     world = SimulatedWorld(chosen, lambda _: Recorder(MemoryTrace()))
     world.run()

@@ -75,7 +75,7 @@ def test_the_round_model_has_the_uplinks_and_delays_of_peers_of_the_same_seed() 
     assert delays.min() > 0
 
 
-def test_who_is_subscribed_is_who_stands_within_vision() -> None:
+def test_subscribers_are_those_within_vision() -> None:
     where = worlds.initial_positions(30, 3)
     wanted = worlds.subscription_matrix(worlds.virtual_reality_world(30, 3))
     for a, (ax, ay, _) in enumerate(where):
@@ -127,7 +127,7 @@ def test_rounds_relieve_the_busiest_and_are_the_same_every_time() -> None:
     assert one.first.direct == one.first.overloaded == one.last.direct
 
 
-def test_what_has_a_file_is_not_played_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_round_with_a_file_is_not_played_again(spark: SparkSession, tmp_path: Path) -> None:
     few = [RoundScenario(nodes=12, seed=seed, rounds=1) for seed in (1, 2)]
     assert spark.sparkContext is not None
     first = run_missing(few, tmp_path)
@@ -161,7 +161,7 @@ def at(second: float) -> int:
     return BEGIN + round(second * SECOND)
 
 
-def test_what_a_peer_is_to_send_is_what_it_sent_and_what_it_withheld(spark: SparkSession) -> None:
+def test_the_demand_of_a_peer_is_what_it_sent_and_what_it_withheld(spark: SparkSession) -> None:
     sent = [
         (-1.0, 1, "relays.Status", 500, None), (0.1, 1, "relays.Update", 172, 5),
         (0.2, 1, "relays.Update", 100, 6), (1.1, 1, "relays.Status", 22, None),

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from nearcast.cli.reproduce import selected_figures
+from nearcast.cli.reproduce import paper_names, selected_figures
 from nearcast_papers import PAPERS
 from nearcast_papers.drtree.measures import frequent_popularities, slope
 from nearcast_papers.drtree.paper import ALL_CLAIMS, scenario
@@ -29,13 +29,17 @@ def test_what_was_not_run_is_not_measured_and_says_what_was_missing() -> None:
     assert claim.note == "No run with nodes=10000. Really."
 
 
-def test_papers_and_figures_are_asked_for_by_name() -> None:
+def test_papers_and_figures_are_selected_by_name() -> None:
     known = {"drtree": ("2", "6"), "vso": ("1",)}
     assert selected_figures([], known) == {"drtree": ("2", "6"), "vso": ("1",)}
     assert selected_figures(["drtree:6", "drtree:2", "drtree:6"], known) == {"drtree": ("6", "2")}
     for wrong in ("dtree", "drtree:7"):
         with pytest.raises(ValueError, match=wrong.split(":")[-1]):
             selected_figures([wrong], known)
+
+
+def test_help_lists_every_paper_without_importing_it() -> None:
+    assert paper_names() == sorted(PAPERS)
 
 
 def test_slopes_are_those_of_straight_lines_and_rare_popularities_are_left_out() -> None:

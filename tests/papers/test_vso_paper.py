@@ -14,10 +14,10 @@ from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
 from nearcast_papers.fits import growth_exponent, line_fit, percentile, spearman
 from nearcast_papers.run import reproduce
-from nearcast_papers.vso import examples, geometry, jobs
-from nearcast_papers.vso.measures import snapshots
-from nearcast_papers.vso.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
-from nearcast_papers.vso.scenarios import QUICK, scenario, scenarios
+from nearcast_papers.voronoi import examples, geometry, jobs
+from nearcast_papers.voronoi.measures import snapshots
+from nearcast_papers.voronoi.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
+from nearcast_papers.voronoi.scenarios import QUICK, scenario, scenarios
 from support.small_runs import by_keys, rows_of
 
 BEGIN = 2_500_000

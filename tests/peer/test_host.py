@@ -91,7 +91,7 @@ class Stage:
         return [(row["node"], row["fact"], row["about"]) for row in self.rows("notes")]
 
 
-def test_messages_go_to_one_or_to_many_in_the_order_they_were_spoken():
+def test_messages_go_to_one_or_to_many_in_the_order_of_sending():
     def greet(node: Node, _thing: object) -> None:
         node.out.send_many([2, 3], Word("one"))
         node.out.send(3, Word("two"))
@@ -229,7 +229,7 @@ def test_a_message_that_cannot_be_encoded_is_the_fault_of_its_node():
     run(main())
 
 
-def test_bytes_that_are_no_message_are_refused_and_the_rest_is_heard():
+def test_bytes_that_are_no_message_are_refused_and_the_rest_is_received():
     async def main() -> None:
         stage = Stage()
         ann = Scripted(1)
@@ -306,7 +306,7 @@ def test_a_leg_that_is_due_begins_before_a_command_that_comes_after_it():
     run(main())
 
 
-def test_a_stop_lets_entities_say_goodbye_and_leaves_nothing_running():
+def test_a_stop_lets_entities_leave_and_leaves_nothing_running():
     async def main() -> None:
         stage = Stage(client_server.CODEC)
         server = CentralServer(FIRST_SERVER, Random(1), matcher())

@@ -62,7 +62,7 @@ def test_peers_in_processes_of_their_own_miss_and_repeat_nothing(overlay, link, 
     run(play(Process, overlay, link, 4, tmp_path))
 
 
-def test_a_peer_with_a_key_file_has_the_same_name_in_every_life(tmp_path):
+def test_a_peer_with_a_key_file_has_the_same_name_after_a_restart(tmp_path):
     async def names() -> tuple[int, int]:
         options = PeerOptions(
             overlay="client-server", key=tmp_path / "key", settings={"matcher": "scan"}
@@ -82,7 +82,7 @@ def test_a_peer_with_a_key_file_has_the_same_name_in_every_life(tmp_path):
     assert first[1] != again[1]
 
 
-def test_nobody_to_join_is_told_in_one_line(monkeypatch):
+def test_a_failed_join_is_reported_in_one_line(monkeypatch):
     async def main() -> None:
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         options = PeerOptions(overlay="drtree", join=("127.0.0.1", 9))
@@ -94,7 +94,7 @@ def test_nobody_to_join_is_told_in_one_line(monkeypatch):
     run(main())
 
 
-def test_settings_and_names_that_nobody_knows_are_refused():
+def test_unknown_settings_and_names_are_refused():
     with pytest.raises(ValueError, match="no overlay 'ring'"):
         PeerOptions(overlay="ring")
     with pytest.raises(ValueError, match="no link 'pigeon'"):
@@ -132,8 +132,8 @@ class Desks:
     ("line", "why"),
     [
         ('{"do": "publish", "x": 1, "y": 2, "retain": true}', "no states"),
-        ('{"do": "subscribe", "subscription": 1, "watch": true}', "hears everything"),
-        ('{"do": "subscribe", "subscription": 1, "closest": 3}', "hears everything"),
+        ('{"do": "subscribe", "subscription": 1, "watch": true}', "receives everything"),
+        ('{"do": "subscribe", "subscription": 1, "closest": 3}', "receives everything"),
         ('{"do": "move", "subscription": 9, "area": {}}', "no subscription 9"),
         ('{"do": "unsubscribe", "subscription": 9}', "no subscription 9"),
         ('{"do": "join"}', "publishes, subscribes and leaves"),
@@ -156,7 +156,7 @@ def test_the_same_number_again_replaces_that_subscription():
     assert renewed.subscription != first.subscription
 
 
-def test_a_delivery_is_told_by_the_applications_own_numbers_and_in_whole_lines():
+def test_a_delivery_is_one_line_with_the_applications_own_subscription_numbers():
     desks = Desks()
     wanted = desks.command('{"do": "subscribe", "subscription": 4}').subscription
     for number, payload in enumerate((b'{"a":\n1}', b"not json\n", b"")):

@@ -78,7 +78,7 @@ def test_brokers_come_up_beside_each_other_and_clients_attach_to_any() -> None:
     run(story())
 
 
-def test_a_newcomer_learns_overlay_and_settings_from_whom_it_joins(tmp_path: Path) -> None:
+def test_a_newcomer_learns_overlay_and_settings_from_the_peer_that_it_joins(tmp_path: Path) -> None:
     async def story() -> None:
         first = Player(PeerOptions(overlay="psense", settings={"round_ms": 100.0, "dimensions": 3}))
         await first.begin()
@@ -108,7 +108,7 @@ def test_a_newcomer_learns_overlay_and_settings_from_whom_it_joins(tmp_path: Pat
     run(story())
 
 
-def test_nobody_there_and_somebody_else_there_are_told_apart(
+def test_errors_distinguish_no_answer_from_an_answer_of_something_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("nearcast.peer.peer.JOIN_WITHIN_S", 0.3)
@@ -142,7 +142,7 @@ def test_nobody_there_and_somebody_else_there_are_told_apart(
     run(story())
 
 
-def test_two_with_one_key_are_not_mistaken_for_one(tmp_path: Path) -> None:
+def test_two_peers_with_one_key_are_not_taken_for_one(tmp_path: Path) -> None:
     async def story() -> None:
         first = Player(PeerOptions(overlay="von", key=tmp_path / "key"))
         await first.begin()
@@ -154,7 +154,7 @@ def test_two_with_one_key_are_not_mistaken_for_one(tmp_path: Path) -> None:
     run(story())
 
 
-def test_what_begins_an_overlay_must_be_said_and_where_it_listens_must_be_somewhere() -> None:
+def test_the_first_peer_needs_an_overlay_and_an_address_that_others_can_reach() -> None:
     with pytest.raises(ValueError, match="which overlay shall begin"):
         PeerOptions()
     with pytest.raises(ValueError, match="is nowhere"):
@@ -186,7 +186,7 @@ def tell(process: "subprocess.Popen[str]", **request: Any) -> None:
     process.stdin.flush()
 
 
-def test_a_peer_that_still_looks_for_others_stops_when_told() -> None:
+def test_a_peer_that_is_still_joining_stops_on_request() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with started("--join", f"127.0.0.1:{port}") as process:
@@ -231,7 +231,7 @@ def spaces() -> Iterator[list[str]]:
     unmake()
 
 
-def test_peers_on_machines_of_their_own_reach_those_of_whom_they_only_heard(
+def test_peers_on_different_hosts_reach_peers_that_they_know_by_name_only(
     spaces: list[str],
 ) -> None:
     def start(number: int, *words: str) -> "subprocess.Popen[str]":
@@ -265,7 +265,7 @@ def test_peers_on_machines_of_their_own_reach_those_of_whom_they_only_heard(
             assert peer.wait(PATIENCE_S) == 0
 
 
-def test_a_node_hears_of_each_life_once_when_it_is_due_and_of_all_now_and_then() -> None:
+def test_each_record_is_introduced_once_when_due_and_all_again_now_and_then() -> None:
     node, book = SimpleNamespace(id=7, told=[]), AddressBook()
     young, old, server = new_identity(), new_identity(), new_identity(serves=True)
     bootstrap = Bootstrap(
@@ -276,11 +276,11 @@ def test_a_node_hears_of_each_life_once_when_it_is_due_and_of_all_now_and_then()
         assert book.add_record(sign_record(identity, "127.0.0.1", 80, t))
     acquaintances = KnownPeers(bootstrap, node, book)
     for second in range(8):
-        acquaintances.tell(begun + second * SECOND)
+        acquaintances.introduce_due(begun + second * SECOND)
     assert node.told == [old.name, young.name]
     assert server.name >= FIRST_SERVER
     book.add_record(sign_record(old, "127.0.0.1", 81, begun + SECOND))
-    acquaintances.tell(begun + 9 * SECOND)
+    acquaintances.introduce_due(begun + 9 * SECOND)
     assert node.told[2:] == [old.name]
-    acquaintances.tell(begun + REMIND)
+    acquaintances.introduce_due(begun + REMIND)
     assert sorted(node.told[3:]) == sorted([old.name, young.name])

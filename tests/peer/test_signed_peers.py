@@ -132,7 +132,7 @@ def test_a_publication_in_the_name_of_another_is_delivered_only_in_an_unsigned_o
 
 
 @pytest.mark.parametrize("overlay", ["client-server", "brokers"])
-def test_who_serves_passes_on_nothing_that_its_author_has_not_signed(
+def test_a_server_forwards_only_publications_that_their_author_has_signed(
     overlay: str, tmp_path: Path, hosts: list[Host]
 ) -> None:
     """A client without signatures among those with: its own words reach nobody."""
@@ -161,7 +161,9 @@ def test_who_serves_passes_on_nothing_that_its_author_has_not_signed(
     ("network", "newcomer", "why"),
     [(False, True, "leave out --unsigned"), (True, False, "join with --unsigned")],
 )
-def test_whoever_differs_on_signatures_is_told_so(network: bool, newcomer: bool, why: str) -> None:
+def test_a_peer_that_differs_on_signatures_gets_an_error(
+    network: bool, newcomer: bool, why: str
+) -> None:
     async def story() -> None:
         first = Player(
             PeerOptions(overlay="client-server", unsigned=network, settings={"matcher": "scan"})

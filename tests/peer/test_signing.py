@@ -47,7 +47,7 @@ def refusal(pair: Pair, publication: Publication, now: int = NOW) -> str:
     return str(why.value)
 
 
-def test_what_is_signed_is_heard_as_it_was_made_and_once():
+def test_a_signed_publication_is_delivered_unchanged_and_once():
     pair = Pair()
     publication = pair.said()
     assert len(publication.payload) == SIGNATURE_BYTES + len(SAID.payload)
@@ -106,7 +106,7 @@ def test_nobody_publishes_in_the_name_of_another():
     assert refusal(pair, unsigned) == "forged"
 
 
-def test_whoever_sends_a_forgery_is_checked_no_more_for_a_while():
+def test_signatures_of_a_peer_that_sent_a_forgery_are_not_checked_for_a_while():
     pair, forger = Pair(), 99
     first, second = pair.said(), pair.said(msgspec.structs.replace(SAID, publication=8))
     pair.hear(first, NOW, forger)
@@ -122,13 +122,13 @@ def test_whoever_sends_a_forgery_is_checked_no_more_for_a_while():
     pair.hear(third, NOW + DISTRUST, forger)
 
 
-def test_an_author_whose_card_has_not_come_is_not_heard():
+def test_publications_of_an_author_without_a_known_key_are_refused():
     pair = Pair()
     del pair.keys[pair.author.name]
     assert refusal(pair, pair.said()) == "unknown author"
 
 
-def test_the_window_bears_clocks_that_differ_and_no_more():
+def test_publications_within_the_time_window_are_accepted_and_no_others():
     pair = Pair()
     for number, (late, heard) in enumerate(
         [(0, True), (FRESH, True), (-FRESH, True), (FRESH + 1, False), (-FRESH - 1, False)]
@@ -159,7 +159,7 @@ def test_a_replay_is_refused_by_its_id_and_later_by_its_time():
             pair.hears.opened(publication, [1])
 
 
-def test_memory_is_bounded_and_a_flood_lets_no_replay_through_and_silences_nobody():
+def test_memory_is_bounded_and_a_flood_admits_no_replay_and_blocks_nobody():
     pair, most = Pair(most=64), 64
     first = pair.said()
     pair.hear(first, NOW)
@@ -204,7 +204,7 @@ def test_more_authors_than_there_is_room_for_are_refused():
     assert pair.hears.opened(own, [1])[1] == (1,)
 
 
-def test_forgers_are_forgotten_though_nothing_genuine_comes():
+def test_forgers_are_forgotten_even_without_genuine_publications():
     pair = Pair()
     forged = SAID.stamped(pair.author.name, NOW)
     for sender in range(100):
@@ -223,7 +223,7 @@ def _holds_publications(kind: Any) -> bool:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_message_that_holds_a_publication_is_looked_into(protocol: str):
+def test_every_message_type_with_a_publication_is_checked(protocol: str):
     """A message of a new kind, with a publication in a field of its own, must not be overlooked."""
     for kind in PROTOCOLS[protocol].codec.messages:
         hints = get_type_hints(kind)

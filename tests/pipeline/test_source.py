@@ -228,7 +228,9 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(
     assert "\n" not in str(refusal.value)
 
 
-def test_spark_hands_the_sentence_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_of_the_source_reach_the_caller_through_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     trace = begin_trace(tmp_path / "walk")
     with pytest.raises(AnalysisException, match="there is no table 'delivery'"):
         load(spark, str(trace), "delivery")

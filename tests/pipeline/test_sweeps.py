@@ -65,7 +65,7 @@ def test_a_sweep_is_the_grid_of_all_combinations(tmp_path: Path) -> None:
     assert len({each.run for each in members}) == 12
 
 
-def test_what_comes_to_the_same_is_run_once(tmp_path: Path) -> None:
+def test_equal_scenarios_of_a_sweep_run_once(tmp_path: Path) -> None:
     assert (
         len(read_sweep(toml(tmp_path, BASE + "seed = [1, 1, 2]\n[settings]\nradius = [5, 5.0]")))
         == 2

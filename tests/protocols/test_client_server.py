@@ -106,7 +106,7 @@ def test_a_copy_of_the_network_is_not_delivered_again() -> None:
     assert len(ann.receive(8, SERVER, Notify(make_publication(10), (7,)))) == 1
 
 
-def test_who_is_asked_sends_the_whole_interest_as_it_is_now() -> None:
+def test_an_ask_is_answered_with_the_whole_interest_as_it_is_now() -> None:
     ann = client()
     ann.obey(0, Subscribe(7, HERE, Filter("weight > t"), "chat"))
     ann.obey(5, Move(7, THERE))
@@ -203,8 +203,10 @@ def test_a_publication_is_sent_once_to_each_subscriber_with_all_its_subscription
 def test_a_post_is_matched_at_its_own_moment_and_not_at_the_servers(matcher: str) -> None:
     walker = path(disc(0, 0, 1), [(10.0, 0.0, 0.0)], 1.0)
     node = server(Subscription(7, ANN, walker), matcher=matcher)
-    heard = make_publication(9, x=5.0, t=5 * SECOND)
-    assert node.receive(60 * SECOND, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
+    publication = make_publication(9, x=5.0, t=5 * SECOND)
+    assert node.receive(60 * SECOND, BEN, Post(publication)) == [
+        Send(ANN, Notify(publication, (7,)))
+    ]
     assert node.receive(60 * SECOND, BEN, Post(make_publication(10, x=5.0, t=9 * SECOND))) == []
 
 
@@ -218,8 +220,8 @@ def test_an_interest_replaces_its_predecessor_whole(matcher: str) -> None:
     node = server(Subscription(7, ANN, HERE, channel="chat"), matcher=matcher)
     assert node.receive(1, ANN, Interest(Subscription(7, ANN, THERE.stamped(1)))) == []
     assert node.receive(2, BEN, Post(replace(make_publication(9, t=2), channel="chat"))) == []
-    heard = make_publication(10, x=100.0, t=2)
-    assert node.receive(2, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
+    publication = make_publication(10, x=100.0, t=2)
+    assert node.receive(2, BEN, Post(publication)) == [Send(ANN, Notify(publication, (7,)))]
 
 
 @MATCHER_NAMES
@@ -252,8 +254,8 @@ def test_a_move_that_was_overtaken_is_ignored(matcher: str) -> None:
     node = server(Subscription(7, ANN, HERE), matcher=matcher)
     assert node.receive(0, ANN, Moved(7, THERE.stamped(5))) == []
     assert node.receive(0, ANN, Moved(7, HERE.stamped(4))) == [Note("ignored", 7)]
-    heard = make_publication(9, x=100.0, t=6)
-    assert node.receive(0, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
+    publication = make_publication(9, x=100.0, t=6)
+    assert node.receive(0, BEN, Post(publication)) == [Send(ANN, Notify(publication, (7,)))]
     assert node.receive(0, BEN, Post(make_publication(10, t=6))) == []
     assert node.receive(0, ANN, Moved(7, HERE.stamped(5))) == []
     assert node.receive(0, BEN, Post(make_publication(11, t=6))) == [
@@ -298,7 +300,7 @@ def test_a_server_ignores_what_servers_send(message: Message) -> None:
     ]
 
 
-# Nobody speaks for another.
+# No client publishes or subscribes for another.
 
 
 def still_hers(node: CentralServer) -> bool:
@@ -323,7 +325,9 @@ def still_hers(node: CentralServer) -> bool:
         (Post(make_publication(9, ANN)), [Note("refused", 9)]),
     ],
 )
-def test_nobody_speaks_for_another(matcher: str, forged: Message, answer: list[Effect]) -> None:
+def test_nobody_can_send_in_the_name_of_another(
+    matcher: str, forged: Message, answer: list[Effect]
+) -> None:
     node = server(Subscription(7, ANN, HERE), matcher=matcher)
     assert node.receive(5, EVE, forged) == answer
     assert still_hers(node)
@@ -345,13 +349,13 @@ def test_a_server_that_missed_the_interest_asks_and_gets_it(matcher: str) -> Non
     assert answer == Send(SERVER, Interest(Subscription(7, ANN, THERE.stamped(5), None, "chat")))
     assert isinstance(answer, Send)
     assert node.receive(20, ANN, answer.message) == []
-    heard = replace(make_publication(9, x=100.0, t=20), channel="chat")
-    assert node.receive(20, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
+    publication = replace(make_publication(9, x=100.0, t=20), channel="chat")
+    assert node.receive(20, BEN, Post(publication)) == [Send(ANN, Notify(publication, (7,)))]
 
 
 # All together: clients and their server on an ideal network, against the sentence itself.
 
-# Wide, and mostly on one channel, so that many hear.
+# Wide, and mostly on one channel, so that publications have many receivers.
 WIDE = st.builds(disc, st.floats(-9, 9), st.floats(-9, 9), st.floats(0, 60))
 CHANNEL = st.sampled_from(["", "", "", "chat"])
 COMMANDS: st.SearchStrategy[Subscribe | Move | Unsubscribe | Publish] = st.one_of(
@@ -461,8 +465,8 @@ def test_a_deployment_is_one_server_and_clients_that_know_it(matcher: str) -> No
     ann = overlay.entity(ANN, Random(5))
     assert ann.start(0) == only.start(0) == []
     assert ann.rng.random() == Random(5).random()
-    (told,) = ann.obey(0, Subscribe(7, HERE))
-    assert told == Send(FIRST_SERVER, Interest(Subscription(7, ANN, HERE)))
+    (effect,) = ann.obey(0, Subscribe(7, HERE))
+    assert effect == Send(FIRST_SERVER, Interest(Subscription(7, ANN, HERE)))
     ann.receive(0, FIRST_SERVER, Notify(make_publication(1), (7,)))
     assert [other for other, _ in ann.known(SECOND // 2)] == [BEN]
     assert list(ann.known(SECOND // 2 + 1)) == []

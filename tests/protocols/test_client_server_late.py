@@ -1,7 +1,7 @@
 """Client and server where messages overtake each other: what is sent first does not arrive first.
 
-Whatever the order, the server ends up with what the client wants, and the client hears only what
-was said while it wanted it.
+Whatever the order, the server ends up with what the client wants, and the client receives only what
+was published while it wanted it.
 """
 
 from itertools import permutations
@@ -47,8 +47,8 @@ def test_an_interest_that_a_newer_one_has_overtaken_is_ignored(matcher: str) -> 
     assert node.receive(9, ANN, Interest(Subscription(7, ANN, THERE.stamped(5)))) == []
     assert node.receive(9, ANN, Interest(Subscription(7, ANN, HERE))) == [Note("ignored", 7)]
     assert node.subscriptions[ANN][7].region == THERE.stamped(5)
-    heard = make_publication(9, x=100.0, t=6)
-    assert node.receive(9, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
+    publication = make_publication(9, x=100.0, t=6)
+    assert node.receive(9, BEN, Post(publication)) == [Send(ANN, Notify(publication, (7,)))]
     assert node.receive(9, BEN, Post(make_publication(10, t=6))) == []
 
 
@@ -166,17 +166,17 @@ def deliveries(effects: list[Effect]) -> list[tuple[int, tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize(
-    ("made", "heard"), [(0, False), (4, False), (5, True), (8, True), (9, False), (20, False)]
+    ("made", "delivered"), [(0, False), (4, False), (5, True), (8, True), (9, False), (20, False)]
 )
 def test_a_client_delivers_what_was_published_while_it_wanted_it_however_late(
-    made: int, heard: bool
+    made: int, delivered: bool
 ) -> None:
     ann = client()
     ann.obey(5, Subscribe(7, HERE))
     ann.obey(9, Unsubscribe(7))
     effects = ann.receive(30, SERVER, Notify(make_publication(1, t=made), (7,)))
-    assert effects == ([Deliver(make_publication(1, t=made), (7,), 2)] if heard else [])
-    assert [other for other, _ in ann.known(30)] == ([BEN] if heard else [])
+    assert effects == ([Deliver(make_publication(1, t=made), (7,), 2)] if delivered else [])
+    assert [other for other, _ in ann.known(30)] == ([BEN] if delivered else [])
 
 
 def test_of_several_subscriptions_a_client_delivers_for_those_that_wanted_it() -> None:
@@ -185,14 +185,14 @@ def test_of_several_subscriptions_a_client_delivers_for_those_that_wanted_it() -
     ann.obey(5, Subscribe(8, HERE))
     ann.obey(9, Unsubscribe(7))
     moments = {1: 0, 2: 5, 3: 9}
-    heard = [
+    delivered = [
         deliveries(ann.receive(20, SERVER, Notify(make_publication(p, t=t), (6, 7, 8))))
         for p, t in moments.items()
     ]
-    assert heard == [[(1, (7,))], [(2, (7, 8))], [(3, (8,))]]
+    assert delivered == [[(1, (7,))], [(2, (7, 8))], [(3, (8,))]]
 
 
-def test_a_move_or_another_word_on_the_same_subscription_does_not_end_its_span() -> None:
+def test_a_move_or_a_repeated_subscribe_does_not_end_the_span_of_a_subscription() -> None:
     ann = listener()
     ann.obey(5, Move(7, THERE))
     ann.obey(6, Subscribe(7, HERE, channel="chat"))
@@ -201,7 +201,7 @@ def test_a_move_or_another_word_on_the_same_subscription_does_not_end_its_span()
         assert deliveries(effects) == [(publication, (7,))]
 
 
-def test_what_is_not_wanted_does_not_spoil_the_copy_that_is() -> None:
+def test_an_unwanted_copy_does_not_suppress_a_wanted_one() -> None:
     ann = listener()
     assert ann.receive(5, SERVER, Notify(make_publication(9), (12345,))) == []
     assert deliveries(ann.receive(6, SERVER, Notify(make_publication(9), (7,)))) == [(9, (7,))]
@@ -218,7 +218,7 @@ def test_a_command_about_nothing_is_a_note_and_changes_nothing(command: Command)
     assert deliveries(ann.receive(9, SERVER, Notify(make_publication(10, t=1), (7,)))) == []
 
 
-def test_looking_at_whom_a_client_knows_changes_nothing() -> None:
+def test_reading_the_known_publishers_changes_nothing() -> None:
     ann = listener(memory=10)
     ann.receive(0, SERVER, Notify(make_publication(1), (7,)))
     before = list(ann.known(5))
@@ -245,7 +245,7 @@ def test_a_client_forgets_old_deliveries_once_there_are_many_and_no_recent_one(
 
 
 @pytest.mark.parametrize("matcher", EXACT)
-def test_a_post_in_anothers_name_reaches_nobody_in_a_batch_either(matcher: str) -> None:
+def test_a_publication_in_the_name_of_another_is_refused_in_a_batch_too(matcher: str) -> None:
     node = server(Subscription(7, ANN, HERE), matcher=matcher)
     first, forged, last = make_publication(1), make_publication(2), make_publication(3)
     assert node.receive_many(9, [(BEN, Post(first)), (EVE, Post(forged)), (BEN, Post(last))]) == [

@@ -57,8 +57,8 @@ def test_wanted_is_what_the_version_of_its_moment_wants_and_seen_what_is_in_the_
         if t <= publication.t:
             one = change if isinstance(change, int) else change.id
             in_force[one] = None if isinstance(change, int) else change
-    asked = [wanted for wanted in in_force.values() if wanted is not None]
-    heard = [wanted.id for wanted in asked if wants(wanted, publication, publication.t)]
-    assert sorted(interests.wanting(publication)) == sorted(heard)
+    subscriptions = [wanted for wanted in in_force.values() if wanted is not None]
+    receiving = [wanted.id for wanted in subscriptions if wants(wanted, publication, publication.t)]
+    assert sorted(interests.wanting(publication)) == sorted(receiving)
     area = interests.area(now)
     assert interests.sees(*place, now) == (area is not None and area.away(*place) <= area.radius)

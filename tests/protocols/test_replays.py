@@ -1,7 +1,7 @@
 """A message of another peer that somebody replays changes nothing, and is noted.
 
-The stranger has a link and a name of its own; what it replays are words of honest peers as it has
-heard them, or old ones that it has kept.
+The attacker has a link and a name of its own. It replays messages of honest peers as it received
+them, or old ones that it has kept.
 """
 
 from random import Random
@@ -58,7 +58,7 @@ def refuses(node: Node, sender: int, message: Message, now: int = NOW) -> None:
 
 
 def psense_peer() -> PSensePeer:
-    """It has heard from Ann where she is."""
+    """It has Ann's position, from Ann."""
     peer = PSensePeer(ME, Random(1), PSenseParameters(), Contacts())
     peer.obey(NOW - SECOND, Subscribe(1, AREA))
     peer.receive(NOW, ANN, position(NOW, 10.0, 3))
@@ -92,7 +92,7 @@ def test_psense_refuses_states_that_are_minutes_old(minutes: int) -> None:
     refuses(peer, EVE, position(then, -50.0, 2))
 
 
-def test_psense_takes_a_peers_own_word_from_nobody_else() -> None:
+def test_psense_accepts_a_peers_own_position_from_that_peer_alone() -> None:
     peer, later = psense_peer(), NOW + SECOND
     refuses(peer, EVE, position(later, -50.0, 3), later)
     refuses(peer, EVE, psense_publication(later, 3, make_publication(5, ANN, later)), later)
@@ -101,7 +101,7 @@ def test_psense_takes_a_peers_own_word_from_nobody_else() -> None:
     assert peer.known_of.seen[ANN].place[0] == 20.0
 
 
-def test_psense_keeps_the_newer_of_two_recent_words() -> None:
+def test_psense_keeps_the_newer_of_two_recent_positions() -> None:
     peer = psense_peer()
     peer.receive(NOW, EVE, position(NOW - SECOND, -50.0, 2))
     assert peer.known_of.seen[ANN].place[0] == 10.0
@@ -173,13 +173,13 @@ def test_von_is_accepted_by_nobody_who_does_not_name_itself() -> None:
 
 
 def relays_peer() -> RelayPeer:
-    """It has heard from Ann where she is, and trusts Ben as a neighbour."""
+    """It has Ann's position, from Ann, and trusts Ben as a neighbour."""
     peer = RelayPeer(ME, Random(1), RelaysParameters(), FIRST_SERVER)
     peer.start(NOW - SECOND)
     peer.obey(NOW - SECOND, Subscribe(1, AREA))
     peer.receive(NOW - SECOND, FIRST_SERVER, NeighbourhoodUpdate((), (), (ANN, BEN), ()))
-    heard = peer.receive(NOW, ANN, Update((piece(make_publication(5, ANN), 0),)))
-    assert any(isinstance(effect, Deliver) for effect in heard)
+    effects = peer.receive(NOW, ANN, Update((piece(make_publication(5, ANN), 0),)))
+    assert any(isinstance(effect, Deliver) for effect in effects)
     return peer
 
 
@@ -190,8 +190,8 @@ def piece(publication: Publication, hops: int, source: int = ANN) -> RelayedPubl
 @pytest.mark.parametrize(
     "replayed",
     [
-        piece(make_publication(6, ANN), 0),  # Ann's own word
-        piece(make_publication(6, ANN), 0, BEN),  # told as if it were Ben's
+        piece(make_publication(6, ANN), 0),  # as Ann sends it herself
+        piece(make_publication(6, ANN), 0, BEN),  # as if Ben were its source
         piece(make_publication(6, ANN, LONG_AGO), 1),
     ],
 )
@@ -218,9 +218,9 @@ def test_relays_take_what_is_published_elsewhere_from_the_directory_or_its_autho
     directory.receive(NOW, EVE, Post(make_publication(3, EVE)))  # from now on it knows Eve
     for replayed in (make_publication(6, ANN), make_publication(6, EVE, LONG_AGO)):
         refuses(directory, EVE, Post(replayed))
-    told = directory.receive(NOW, ANN, Post(make_publication(6, ANN)))
+    effects = directory.receive(NOW, ANN, Post(make_publication(6, ANN)))
     assert any(
-        getattr(effect, "message", None) == Notify(make_publication(6, ANN)) for effect in told
+        getattr(effect, "message", None) == Notify(make_publication(6, ANN)) for effect in effects
     )
 
 
@@ -236,10 +236,10 @@ def test_whoever_uses_anothers_number_does_not_suppress_what_the_other_publishes
         (psense_peer(), ANN, lambda p: psense.PublicationMessage(
             layouts.pack_position(replace_node(p.node), (ME,), 2), p)),
     ]  # fmt: skip
-    for node, sender, told in nodes:
+    for node, sender, message_of in nodes:
         for author in (EVE, ANN):
             publication = replace(make_publication(77, ANN), node=author)
-            effects = node.receive(NOW, sender, told(publication))
+            effects = node.receive(NOW, sender, message_of(publication))
             assert [e.publication for e in effects if isinstance(e, Deliver)] == [publication]
 
 

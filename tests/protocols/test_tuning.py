@@ -57,8 +57,8 @@ def test_the_server_keeps_the_newest_numbers_in_whatever_order_they_come() -> No
     assert known.receive(2, ANN, Tuned(bound(3.5, 5), 7)) == [Note("ignored", 7)]
     assert known.receive(3, ANN, Tuned(bound(5.0, 5), 11)) == []
     assert known.receive(4, BEN, Tuned(bound(1.0, 5), 12)) == [Note("refused", 7)]
-    heard = make_publication(1, BEN, 4.5, 12)
-    assert known.receive(5, BEN, Post(heard)) == [Send(ANN, Notify(heard, (7,)))]
+    publication = make_publication(1, BEN, 4.5, 12)
+    assert known.receive(5, BEN, Post(publication)) == [Send(ANN, Notify(publication, (7,)))]
     assert known.receive(6, ANN, Interest(bound(0.0, 20))) == []  # a new subscription altogether
     assert known.receive(7, BEN, Post(make_publication(2, BEN, 4.5, 21))) == []
 

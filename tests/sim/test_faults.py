@@ -131,7 +131,7 @@ def test_a_parted_world_falls_into_halves_and_is_whole_when_healed() -> None:
     assert len(set(halves)) > 1, "each time the halves are drawn anew"
 
 
-def test_a_cut_that_cuts_nobody_off_is_none_and_heals_nothing_later() -> None:
+def test_an_empty_partition_is_not_noted_and_does_not_heal() -> None:
     ward = Ward(2, FaultParameters(partition=1.0, partition_s=5)).run(2_000)
     parted = [about for _, what, about in ward.diary if what == "partitioned"]
     assert set(parted) == {1, 2}
@@ -228,7 +228,7 @@ def test_a_restart_begins_a_new_stay_with_identifiers_of_its_own() -> None:
     assert world.simulation.latest_arrival <= world.simulation.now, "all has arrived"
 
 
-def test_who_is_down_sends_nothing_and_receives_nothing() -> None:
+def test_a_crashed_entity_sends_and_receives_nothing() -> None:
     _, sink = ran(crash=0.1, restart_s=2.0)
     down: dict[int, list[tuple[int, int]]] = {}
     for t, entity in notes(sink, "crashed"):
@@ -278,7 +278,7 @@ def test_every_message_of_a_slow_entity_is_late_both_ways() -> None:
         assert row["arrived"] - row["t"] == 50_000 + late
 
 
-def test_whoever_joins_may_be_slow_and_whoever_returns_is_drawn_anew() -> None:
+def test_entities_that_join_or_return_are_slow_by_a_new_draw() -> None:
     _, sink = ran(slow=0.5, slow_ms=200.0, churn_rate=10.0, crash=0.1, restart_s=0.5)
     joins, slowed = (
         notes(sink, "joined"),
@@ -323,13 +323,13 @@ def test_whoever_has_left_while_down_never_returns(churn_by: str) -> None:
     assert not gone.keys() & set(present)
 
 
-def test_equal_seeds_leave_equal_traces_of_ill_worlds() -> None:
+def test_equal_seeds_leave_equal_traces_of_faulty_worlds() -> None:
     ills: dict[str, Setting] = {"crash": 0.1, "partition": 0.2, "slow": 0.2, "loss": 0.1}
     digests = [digest(ran(3.0, seed, **ills)[1]) for seed in (1, 1, 2)]
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_faults_change_nothing_in_what_the_entities_do_while_they_live() -> None:
+def test_faults_do_not_change_what_entities_do_while_they_run() -> None:
     undisturbed, slow = ran(3.0)[1], ran(3.0, slow=0.5, partition=0.3)[1]
     assert rows(undisturbed, "publications") == rows(slow, "publications")
     assert rows(undisturbed, "interests") == rows(slow, "interests")

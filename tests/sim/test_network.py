@@ -227,7 +227,7 @@ def test_an_uplink_that_has_fallen_idle_makes_nobody_wait() -> None:
     assert network.route(20_000, 1, 4, 1_250) == alone
 
 
-def test_the_inner_network_is_asked_when_the_message_has_left_the_uplink() -> None:
+def test_the_inner_network_is_called_when_the_message_has_left_the_uplink() -> None:
     inner = ScriptedNetwork([[0]] * 3)
     network = AccessLinks(homes, ENDLESS, inner)
     for _ in range(3):
@@ -298,7 +298,7 @@ def test_of_the_adsl_world_servers_have_fat_lines_without_a_last_hop() -> None:
 # Cut off, and slow.
 
 
-def test_groups_that_are_cut_off_are_silent_both_ways_until_healed() -> None:
+def test_nothing_crosses_a_partition_either_way_until_it_heals() -> None:
     network = FaultyNetwork(ConstantDelay(DELAY))
     network.group.update({1: 1, 2: 1, 3: 2})
     heard = {(a, b): network.route(0, a, b, 1) for a in range(5) for b in range(5)}
@@ -329,7 +329,7 @@ def test_a_slow_node_is_late_with_what_it_sends_and_with_what_it_receives() -> N
 # All of them together, as settings describe them.
 
 
-def test_without_settings_the_network_is_a_promise_of_50_ms() -> None:
+def test_the_default_network_has_a_constant_delay_of_50_ms() -> None:
     network = make_network(NetworkParameters(), 1)
     assert isinstance(network, ConstantDelay)
     assert network.delay == 50_000
@@ -347,7 +347,7 @@ def test_equal_seeds_make_equal_networks(network: str) -> None:
     assert duplicated(1) != duplicated(2)
 
 
-def test_each_chance_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_random_effect_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
 
     def stream(*purpose: object) -> Random:
@@ -361,7 +361,7 @@ def test_each_chance_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("more", [{"loss": 0.3}, {"duplicate": 0.3}, {"reorder": 0.3}])
-def test_one_chance_more_shifts_no_other(more: dict[str, float]) -> None:
+def test_another_random_effect_does_not_change_the_others(more: dict[str, float]) -> None:
     plain = answers(make_network(NetworkParameters(jitter_ms=5), 1), 500)
     with_more: Callable[..., NetworkParameters] = NetworkParameters
     richer = answers(make_network(with_more(jitter_ms=5, **more), 1), 500)

@@ -236,7 +236,7 @@ def test_two_nodes_have_equal_timers_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("restarts", [(), (5,), (10,), (5, 7)])
-def test_timers_of_an_earlier_life_never_fire(restarts: tuple[int, ...]) -> None:
+def test_timers_of_an_earlier_run_of_a_node_never_fire(restarts: tuple[int, ...]) -> None:
     simulation, _, log = simulated()
     simulation.start(Actor(1, log, {BEGIN: [("set", Alarm(1), 10), ("set", Alarm(2), 30)]}))
     simulation.run(4)
@@ -253,7 +253,7 @@ def test_timers_of_an_earlier_life_never_fire(restarts: tuple[int, ...]) -> None
 # The dead and those who have left.
 
 
-def test_messages_to_the_dead_are_silence_and_messages_of_the_dead_still_arrive() -> None:
+def test_messages_to_a_crashed_node_are_lost_and_its_own_still_arrive() -> None:
     simulation, sink, log = simulated()
     simulation.start(Actor(1, log, {BEGIN: [("say", [2, 3], 7)]}))
     simulation.start(Actor(2, log, {BEGIN: [("say", [1, 9], 9)]}))
@@ -265,14 +265,14 @@ def test_messages_to_the_dead_are_silence_and_messages_of_the_dead_still_arrive(
     assert len(rows(simulation, sink, "messages")) == 4
 
 
-def test_many_messages_to_the_dead_at_one_moment_are_silence_too() -> None:
+def test_many_messages_to_a_missing_node_at_one_moment_are_lost() -> None:
     simulation, _, log = simulated()
     simulation.start(Actor(1, log, {BEGIN: [("say", [2, 2, 2], 7)]}))
     simulation.run(DELAY)
     assert log == []
 
 
-def test_who_stops_is_forgotten() -> None:
+def test_a_stopped_node_is_forgotten() -> None:
     simulation, sink, log = simulated()
     late = [("set", Alarm(2), 10), ("set", Alarm(1), 5), ("say", [1], 3)]
     simulation.start(Actor(1, log, {BEGIN: late, 1: [("stop",)]}))
@@ -288,7 +288,7 @@ def test_who_stops_is_forgotten() -> None:
     ]
 
 
-def test_who_is_commanded_to_leave_has_a_row_in_the_trace() -> None:
+def test_a_leave_command_has_a_row_in_the_trace() -> None:
     simulation, sink, log = simulated()
     simulation.start(Actor(1, log))
     simulation.obey(1, Subscribe(77, Moving(disc(0, 0, 1))))
@@ -303,7 +303,7 @@ def test_who_is_commanded_to_leave_has_a_row_in_the_trace() -> None:
 
 
 @pytest.mark.parametrize("host", [Unbatched, Simulation])
-def test_who_stops_receives_nothing_more_not_even_of_the_same_moment(
+def test_a_stopped_node_receives_nothing_more_not_even_of_the_same_moment(
     host: type[Simulation],
 ) -> None:
     simulation, _, log = simulated(host=host)
@@ -313,7 +313,7 @@ def test_who_stops_receives_nothing_more_not_even_of_the_same_moment(
     assert log == [(DELAY, 2, 1, Word(7, 1))]
 
 
-def test_nobody_is_here_twice() -> None:
+def test_a_node_cannot_be_started_twice() -> None:
     simulation, _, log = simulated()
     simulation.start(Actor(1, log))
     with pytest.raises(AssertionError, match="here already"):
@@ -357,7 +357,7 @@ def played(
     tables=st.lists(TABLES, min_size=NODES, max_size=NODES),
     delay=st.sampled_from([0, DELAY]),
 )
-def test_any_little_protocol_runs_the_same_through_plain_and_batched_doors(
+def test_any_small_protocol_runs_the_same_with_single_and_batched_inputs(
     tables: list[Table], delay: int
 ) -> None:
     plain = played(tables, delay, Actor, Unbatched)
@@ -374,7 +374,7 @@ class Listener(Actor):
         super().on_messages(arrivals)
 
 
-def test_neighbours_in_a_moment_share_the_batched_door_and_others_do_not() -> None:
+def test_consecutive_messages_of_one_moment_are_received_as_a_batch() -> None:
     simulation, _, log = simulated()
     acts = [("say", [2], 0), ("say", [2], 1), ("say", [3], 2), ("say", [2], 3)]
     simulation.start(Actor(1, log, {BEGIN: acts}))

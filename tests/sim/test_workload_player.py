@@ -109,7 +109,7 @@ def lives(draw: st.DrawFn, entity: int) -> list[Scheduled]:
 
 @settings(max_examples=60)
 @given(cast=st.tuples(*(lives(entity) for entity in range(4))), order=st.permutations(range(4)))
-def test_any_lives_are_merged_by_time_then_interests_first_then_entity(
+def test_any_scripts_are_merged_by_time_then_interests_first_then_entity(
     cast: tuple[list[Scheduled], ...], order: list[int]
 ) -> None:
     stage = Stage(4)
@@ -135,7 +135,7 @@ def test_nothing_happens_at_the_end_or_after_it() -> None:
     assert stage.log == [(ENDS - 1, 0, publish(1))]
 
 
-def test_a_life_may_be_empty_or_end_while_others_go_on() -> None:
+def test_a_script_may_be_empty_or_end_while_others_go_on() -> None:
     stage = Stage(3)
     stage.enter(0)
     stage.enter(1, (10, publish(1)))
@@ -145,7 +145,7 @@ def test_a_life_may_be_empty_or_end_while_others_go_on() -> None:
     assert [entity for entity, _ in stage.script.positions(ENDS)] == [0, 1, 2]
 
 
-def test_a_life_without_end_is_read_only_as_far_as_it_is_played() -> None:
+def test_an_endless_script_is_read_only_as_far_as_it_is_played() -> None:
     stage = Stage(1)
 
     class Endless(ScriptedLife):
@@ -165,7 +165,7 @@ def test_a_life_without_end_is_read_only_as_far_as_it_is_played() -> None:
     assert life.read == 10
 
 
-def test_who_leaves_does_nothing_more() -> None:
+def test_an_entity_that_left_does_nothing_more() -> None:
     stage = Stage(2)
     stage.enter(0, (10, publish(1)), (30, publish(2)))
     stage.enter(1, (30, publish(3)))
@@ -177,7 +177,7 @@ def test_who_leaves_does_nothing_more() -> None:
     stage.script.leave(0)  # once more is no mistake: a crash may be faster than a farewell
 
 
-def test_who_enters_while_the_play_is_on_is_merged_with_the_others() -> None:
+def test_an_entity_that_joins_during_the_run_is_merged_with_the_others() -> None:
     stage = Stage(3)
     stage.enter(0, (20, publish(1)), (40, publish(2)))
     stage.simulation.run(BEGINS + 20)
@@ -193,7 +193,7 @@ def test_who_enters_while_the_play_is_on_is_merged_with_the_others() -> None:
 
 
 @pytest.mark.parametrize("after", [25, 30, 31])
-def test_who_returns_lives_the_new_life_alone(after: int) -> None:
+def test_an_entity_that_returns_follows_its_new_script_alone(after: int) -> None:
     stage = Stage(1)
     stage.enter(0, (10, publish(1)), (30, publish(2)), (50, publish(3)))
     stage.simulation.run(BEGINS + 20)
@@ -203,7 +203,7 @@ def test_who_returns_lives_the_new_life_alone(after: int) -> None:
     assert [command for _, _, command in stage.log] == [publish(1), Subscribe(4, HERE), publish(5)]
 
 
-def test_who_returns_may_act_at_the_very_moment_at_which_the_old_life_would_have() -> None:
+def test_an_entity_that_returns_may_act_at_a_moment_of_its_old_script() -> None:
     """As replayed entities do: they have the same fixes in every life."""
     stage = Stage(1)
     stage.enter(0, (10, publish(1)), (30, publish(2)))
@@ -214,7 +214,7 @@ def test_who_returns_may_act_at_the_very_moment_at_which_the_old_life_would_have
     assert [command for _, _, command in stage.log] == [publish(1), publish(3)]
 
 
-def test_when_the_play_is_over_nobody_is_anywhere() -> None:
+def test_after_the_run_no_entity_has_a_position() -> None:
     stage = Stage(2)
     stage.enter(0, (50, publish(1)))
     stage.simulation.run(BEGINS + 20)
@@ -224,7 +224,7 @@ def test_when_the_play_is_over_nobody_is_anywhere() -> None:
     assert list(stage.script.positions(ENDS)) == []
 
 
-def test_positions_are_asked_in_the_time_of_the_workload_and_given_by_entity() -> None:
+def test_positions_are_computed_in_the_time_of_the_workload_by_entity() -> None:
     stage = Stage(3)
     for entity in (2, 0, 1):
         stage.enter(entity)

@@ -32,7 +32,7 @@ def test_two_hundred_clients_receive_exactly_the_truth_for_a_minute(tmp_path: Pa
     assert run(story()) > 100_000
 
 
-def test_a_million_bad_frames_hurt_only_those_who_send_them(tmp_path: Path) -> None:
+def test_a_million_bad_frames_affect_only_their_senders(tmp_path: Path) -> None:
     async def story() -> None:
         limits = LimitSettings(requests=10**6, refusals=10**6, frame=4_096)
         async with service(tmp_path / "t", limits) as node:

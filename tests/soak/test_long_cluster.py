@@ -45,7 +45,7 @@ def test_a_calm_minute_in_which_nothing_is_missed(tmp_path: Path, nodes: int) ->
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_nodes_that_stand_still_for_a_moment(tmp_path: Path, seed: int) -> None:
+def test_nodes_that_stall_for_a_moment_lose_nothing_for_others(tmp_path: Path, seed: int) -> None:
     async def story() -> tuple[Cluster, list[Walker]]:
         async with Cluster(tmp_path, 4) as cluster:
             crowd = await walkers(cluster, 80)
@@ -65,7 +65,7 @@ def test_whatever_the_delays_every_client_receives_everything_once_and_in_order(
 
 
 @pytest.mark.parametrize("seed", range(1000, 1400))
-def test_whatever_stands_still_every_client_has_one_home_and_receives_what_it_should(
+def test_whatever_node_stalls_every_client_has_one_node_and_receives_what_it_should(
     seed: int,
 ) -> None:
     check_under_faults(seed)

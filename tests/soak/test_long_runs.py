@@ -28,7 +28,7 @@ def test_engines_agree_over_many_thousand_histories(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_nothing_is_repeated_or_heard_too_early_whatever_goes_wrong(seed: int) -> None:
+def test_nothing_is_delivered_twice_or_too_early_under_any_faults(seed: int) -> None:
     rng = Random(seed)
     chances = ("loss", "duplicate", "reorder", "crash", "partition", "slow")
     drawn = {name: round(rng.choice([0.0, rng.random() ** 3]), 4) for name in chances}

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.soak
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("heat", ["cold", "warm", "hot", "burning"])
 @pytest.mark.parametrize("dims", [2, 3])
-def test_two_thousand_peers_hear_exactly(strategy: str, split: str, heat: str, dims: int) -> None:
+def test_two_thousand_peers_receive_exactly(
+    strategy: str, split: str, heat: str, dims: int
+) -> None:
     world, trace = run(
         nodes=2000, seconds=0.5, sample_ms=0, strategy=strategy, split=split, hotspots=heat,
         dims=dims, dimensions="x,y,z"[: 2 * dims - 1],

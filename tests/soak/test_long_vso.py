@@ -26,7 +26,7 @@ pytestmark = pytest.mark.soak
 
 
 @pytest.mark.parametrize("seed", [*range(8, 20), *range(100, 1100)])
-def test_a_thousand_seeds_of_bad_weather_heal(seed: int) -> None:
+def test_a_thousand_seeds_of_bad_networks_heal(seed: int) -> None:
     rng = Random(seed)
     nodes = rng.choice([12, 24, 40])
     extra = rng.choice([{}, {"limit": 6.0, "overload_ms": 1000.0}, {"matchers": 9}])
@@ -38,7 +38,7 @@ def test_a_thousand_seeds_of_bad_weather_heal(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_two_hundred_standing_clients_hear_exactly(seed: int) -> None:
+def test_two_hundred_standing_clients_receive_exactly(seed: int) -> None:
     world = VsoWorld(seed=seed, **EAGER)
     rng = world.rng
     for node in range(200):

@@ -148,7 +148,7 @@ def test_a_disc_grows_by_its_radius_alone(growth: float, radius: float, t: int) 
     assert grown == ball(1, 2, 3, max(0.0, radius + growth * (t / 1e6)))
 
 
-def test_what_shrinks_to_nothing_stays_a_closed_point_and_never_turns_inside_out() -> None:
+def test_a_shape_that_shrinks_to_zero_stays_a_closed_point() -> None:
     shrinking = Moving(cuboid(0, 0, 0, 2, 4, 8), growth=(-1.0, -1.0, -1.0))
     assert shrinking.at(2 * SECOND) == cuboid(0, 0, 0, 0, 2, 6)
     assert shrinking.at(4 * SECOND) == cuboid(0, 0, 0, 0, 0, 4)
@@ -164,7 +164,7 @@ def test_growth_follows_each_axis_of_a_box() -> None:
 
 
 @pytest.mark.parametrize("growth", [-FASTEST, -50.0, 0.0, 50.0, FASTEST])
-def test_what_has_no_bounds_has_none_after_any_growth(growth: float) -> None:
+def test_an_unbounded_shape_stays_unbounded_after_any_growth(growth: float) -> None:
     moving = Moving(EVERYWHERE, (1.0, -2.0, 3.0), (growth, growth, growth))
     later = moving.at(1000 * SECOND)
     assert (later.rx, later.ry, later.rz) == (inf, inf, inf)
@@ -257,7 +257,7 @@ def test_a_line_by_hand() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(PLACES, st.floats(0.01, 1e4))
-def test_a_line_to_where_one_stands_is_no_motion(place: Vector, speed: float) -> None:
+def test_a_line_to_the_current_place_is_no_motion(place: Vector, speed: float) -> None:
     still = line(Shape(ShapeKind.DISC, *place, 1.0), place, speed)
     assert not still.moves
     assert still.duration == 0
@@ -266,7 +266,7 @@ def test_a_line_to_where_one_stands_is_no_motion(place: Vector, speed: float) ->
 
 @settings(deadline=None, max_examples=40)
 @given(PLACES, PLACES, st.floats(1, 1e9))
-def test_whoever_needs_less_than_half_a_microsecond_has_arrived(
+def test_a_motion_of_less_than_half_a_microsecond_has_arrived(
     start: Vector, towards: Vector, hurry: float
 ) -> None:
     speed = dist(start, towards) / 0.4e-6 * hurry

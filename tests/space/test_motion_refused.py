@@ -58,7 +58,7 @@ def received(region: list[Any]) -> Moving | Path:
         ),
     ],
 )
-def test_a_nonsensical_motion_is_refused_with_one_sentence_at_home_and_from_the_wire(
+def test_an_invalid_motion_is_refused_in_one_sentence_in_code_and_from_the_wire(
     fields: tuple[Any, ...], sentence: str
 ) -> None:
     with pytest.raises(ValueError) as at_home:
@@ -112,7 +112,7 @@ def test_a_malformed_region_is_refused_from_the_wire(region: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0, -inf, nan, inf, nextafter(FASTEST, inf)])
-def test_nobody_goes_anywhere_without_a_speed(speed: float) -> None:
+def test_a_motion_needs_a_valid_speed(speed: float) -> None:
     sentence = r"^a speed must be above 0 and at most 1e\+100, not \S+$"
     with pytest.raises(ValueError, match=sentence):
         line(SPOT, (1.0, 0.0, 0.0), speed)
@@ -121,13 +121,13 @@ def test_nobody_goes_anywhere_without_a_speed(speed: float) -> None:
 
 
 @pytest.mark.parametrize("nowhere", [inf, -inf, nan, 1e200])
-def test_nobody_goes_where_no_shape_can_be(nowhere: float) -> None:
+def test_a_motion_to_an_invalid_place_is_refused(nowhere: float) -> None:
     for to in ((nowhere, 0.0, 0.0), (0.0, nowhere, 0.0), (0.0, 0.0, nowhere)):
         with pytest.raises(ValueError, match=r"^a centre must be within ±1e\+150, not \(.*\)$"):
             line(SPOT, to, 1.0)
 
 
-def test_nobody_sets_out_who_would_not_arrive_before_the_end_of_time() -> None:
+def test_a_motion_that_would_not_arrive_before_the_end_of_time_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^at 1e-14 units per second it would take 1e\+14 s to"):
         line(SPOT, (1.0, 0.0, 0.0), 1e-14)
     with pytest.raises(ValueError, match=r"^a region cannot begin at \d+$"):

@@ -489,7 +489,7 @@ def test_boxes_of_different_dimensions_are_refused() -> None:
             wrong_use()
 
 
-def test_nothing_comes_of_no_boxes() -> None:
+def test_operations_on_no_boxes_are_refused() -> None:
     with pytest.raises(ValueError, match="union of no boxes"):
         union([])
     with pytest.raises(ValueError, match="no box to choose from"):

@@ -252,7 +252,7 @@ def test_a_disc_reaches_from_corner_to_corner_of_the_world_or_it_does_not() -> N
 
 @settings(deadline=None, max_examples=60)
 @given(shapes())
-def test_what_is_everywhere_touches_all(shape: Shape) -> None:
+def test_the_shape_everywhere_touches_all(shape: Shape) -> None:
     assert EVERYWHERE.touches(shape)
     assert shape.touches(EVERYWHERE)
 
@@ -375,7 +375,7 @@ def received(fields: tuple[Any, ...]) -> Shape:
 
 
 @pytest.mark.parametrize(("fields", "sentence"), REFUSED)
-def test_nonsense_is_refused_with_one_sentence_at_home_and_from_the_wire(
+def test_invalid_shapes_are_refused_in_one_sentence_in_code_and_from_the_wire(
     fields: tuple[Any, ...], sentence: str
 ) -> None:
     with pytest.raises(ValueError) as at_home:

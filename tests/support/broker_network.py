@@ -98,7 +98,7 @@ class BrokerNetwork:
         rows: list[dict[str, Any]] = self.trace.table(table).to_pylist()
         return rows
 
-    def heard(self) -> list[tuple[int, int]]:
+    def delivered(self) -> list[tuple[int, int]]:
         self.recorder.flush()
         return delivered(self.trace.table("deliveries"))
 

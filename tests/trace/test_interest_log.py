@@ -89,7 +89,7 @@ def test_publishing_leaves_no_row_of_interest() -> None:
 
 
 @pytest.mark.parametrize("goes", ["leaves", "crashes"])
-def test_leaving_and_crashing_end_all_that_a_node_wanted_and_nothing_else(goes: str) -> None:
+def test_leaving_and_crashing_end_all_interests_of_a_node_and_no_others(goes: str) -> None:
     clock = Clock()
     for node, subscription in [(1, 70), (2, 80), (1, 71), (1, 72)]:
         clock.obey(10, node, Subscribe(subscription, STANDING))
@@ -102,7 +102,7 @@ def test_leaving_and_crashing_end_all_that_a_node_wanted_and_nothing_else(goes: 
     assert ended == [(15, 1, 72, True), (20, 1, 70, True), (20, 1, 71, True)]
 
 
-def test_who_returns_may_want_again() -> None:
+def test_an_entity_that_returns_may_subscribe_again() -> None:
     clock = Clock()
     clock.obey(10, 1, Subscribe(70, STANDING))
     clock.ledger.gone(20, 1)

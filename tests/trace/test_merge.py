@@ -71,7 +71,7 @@ def test_what_each_node_recorded_is_there_once(tmp_path: Path) -> None:
     assert json.loads((whole / "summary.json").read_text())["rows"]["deliveries"] == 1
 
 
-def test_who_dies_with_a_node_wants_nothing_any_more_and_who_has_gone_on_does(
+def test_interests_end_with_a_crashed_node_unless_the_client_was_handed_over(
     tmp_path: Path,
 ) -> None:
     lives, dies = Node(tmp_path / "lives"), Node(tmp_path / "dies")

@@ -67,7 +67,7 @@ def test_what_breaks_the_schema_is_refused_by_its_name(tmp_path: Path) -> None:
         read(root, "notes")
 
 
-def test_what_is_no_trace_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_trace_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"^there is no trace at .*nowhere: no such folder$"):
         read(tmp_path / "nowhere", "notes")
     with pytest.raises(TraceError, match=r"holds no trace: neither scenario.json nor a table$"):
@@ -154,7 +154,7 @@ def test_two_traces_have_one_digest_only_if_they_have_the_same_rows(
         ("publications", "channel", ["a", "bc"], ["ab", "c"]),
     ],
 )
-def test_the_digest_tells_near_alikes_apart(
+def test_the_digest_differs_for_nearly_equal_rows(
     table: str, column: str, some: list[object], others: list[object]
 ) -> None:
     first, second = (

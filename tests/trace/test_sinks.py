@@ -70,7 +70,7 @@ def test_a_part_is_ordered_by_time_in_row_groups_with_statistics(tmp_path: Path)
     assert found["t"].to_pylist() == times[order].tolist()
 
 
-def test_what_others_refer_to_is_named_first(
+def test_referenced_tables_are_written_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = TraceFolder(tmp_path / "trace", SCENARIO)

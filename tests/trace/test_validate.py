@@ -144,7 +144,7 @@ def test_a_broken_row_is_found_and_no_other(
         assert rejected(table, batch.to_batches()[0]).to_pylist() == [None, reason]
 
 
-def test_a_text_that_does_not_parse_is_shown_with_the_parsers_words(tmp_path: Path) -> None:
+def test_a_text_that_does_not_parse_is_shown_with_the_message_of_the_parser(tmp_path: Path) -> None:
     rows = sound()
     rows["interests"] += [interest(9, n, formula="x > > 3") for n in (7, 8)]
     [problem] = validate(write_trace(tmp_path / "trace", rows)).problems
@@ -153,7 +153,7 @@ def test_a_text_that_does_not_parse_is_shown_with_the_parsers_words(tmp_path: Pa
     assert "formula='x > > 3'" in problem.example
 
 
-def test_breaches_are_counted_across_row_groups(tmp_path: Path) -> None:
+def test_violations_are_counted_across_row_groups(tmp_path: Path) -> None:
     rows = sound()
     rows["positions"] = rows["positions"] * 40_000
     for number, axis in ((70_001, "x"), (5, "y"), (79_999, "y")):
@@ -204,7 +204,7 @@ def test_wrong_columns_are_named_and_other_files_still_checked(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("table", list(TABLES))
-def test_a_damaged_file_is_named_and_blames_no_other(tmp_path: Path, table: str) -> None:
+def test_a_damaged_file_is_named_and_no_other(tmp_path: Path, table: str) -> None:
     root = write_trace(tmp_path / "trace", sound())
     file = root / table / "part-00000.parquet"
     whole = file.read_bytes()

@@ -63,7 +63,7 @@ async def answers(caller: Any, callee: Any, recorder: Any) -> None:
 
 
 @KINDS
-def test_callers_that_never_complete_a_handshake_are_few_and_keep_nobody_out(kind, monkeypatch):
+def test_incomplete_handshakes_are_limited_and_keep_nobody_out(kind, monkeypatch):
     monkeypatch.setattr(bounds, "MAX_UNIDENTIFIED", FEW)
     monkeypatch.setattr(bounds, "HANDSHAKE_S", 3600.0)
 
@@ -105,7 +105,7 @@ def test_callers_that_never_complete_a_handshake_are_cut_in_time(kind, monkeypat
 
 
 @KINDS
-def test_callers_that_do_not_greet_are_few_and_keep_nobody_out(kind, monkeypatch):
+def test_unidentified_callers_are_limited_and_keep_nobody_out(kind, monkeypatch):
     monkeypatch.setattr(bounds, "MAX_UNIDENTIFIED", FEW)
     monkeypatch.setattr(bounds, "PATIENCE_S", 3600.0)
 
@@ -135,7 +135,7 @@ WRONG_CARDS = [
 
 @KINDS
 @pytest.mark.parametrize("wrong", range(len(WRONG_CARDS)))
-def test_frames_of_cards_that_make_no_sense_end_their_link_and_nothing_else(kind, wrong):
+def test_invalid_record_frames_end_their_link_and_nothing_else(kind, wrong):
     async def main() -> None:
         async with Net(kind) as net:
             (ann, _), (ben, recorder) = await net.open(), await net.open()
@@ -152,7 +152,7 @@ def test_frames_of_cards_that_make_no_sense_end_their_link_and_nothing_else(kind
 
 @KINDS
 @pytest.mark.parametrize("greeting", [DEEP[-4000:], b"", b"\x92\xc0\xc0", b"\x92\x90\xc4\x00"])
-def test_greetings_that_make_no_sense_end_their_link_and_nothing_else(kind, greeting):
+def test_invalid_hello_frames_end_their_link_and_nothing_else(kind, greeting):
     async def main() -> None:
         async with Net(kind) as net:
             (ann, _), (ben, recorder) = await net.open(), await net.open()
@@ -169,7 +169,7 @@ def test_greetings_that_make_no_sense_end_their_link_and_nothing_else(kind, gree
 
 
 @pytest.mark.parametrize("answer", [DEEP[-3000:], b"", b"\x81\xa7overlay\xa2\xff\xff", b"\xc1"])
-def test_an_answer_that_makes_no_sense_is_told_as_such(answer):
+def test_an_invalid_answer_is_reported_as_such(answer):
     async def main() -> None:
         async with Net("tls") as net:
             ann, _ = await net.open()

@@ -45,7 +45,7 @@ def test_a_key_owns_its_two_names_and_no_other():
     assert not is_name_of(ann.key, ann.name + 1)
 
 
-def test_signatures_are_of_one_key_and_of_these_words_alone():
+def test_signatures_are_valid_for_one_key_and_one_text_alone():
     ann, ben = new_identity(), new_identity()
     signature = ann.sign(b"words")
     assert verify_signature(ann.key, signature, b"words")
@@ -61,7 +61,7 @@ def test_a_certificate_holds_the_key():
     assert key_of_certificate(der) == ann.key
 
 
-def test_a_kept_identity_is_the_same_in_every_life(tmp_path):
+def test_a_stored_identity_is_the_same_after_a_restart(tmp_path):
     file = tmp_path / "keys" / "node.key"
     first = load_identity(file)
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600

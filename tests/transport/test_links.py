@@ -30,7 +30,7 @@ KINDS = pytest.mark.parametrize("kind", WITH_LINKS)
 
 
 @KINDS
-def test_who_meets_somebody_at_an_address_learns_its_name(kind):
+def test_connecting_to_an_address_returns_the_name_of_the_node(kind):
     async def main() -> None:
         async with Net(kind) as net:
             (ann, _), (ben, recorder) = await net.open(), await net.open(new_identity(serves=True))
@@ -43,7 +43,7 @@ def test_who_meets_somebody_at_an_address_learns_its_name(kind):
 
 
 @KINDS
-def test_nobody_is_met_where_nobody_listens(kind):
+def test_connecting_to_an_address_without_a_node_fails(kind):
     async def main() -> None:
         async with Net(kind) as net:
             ann, _ = await net.open()
@@ -57,7 +57,7 @@ def test_nobody_is_met_where_nobody_listens(kind):
 
 
 @KINDS
-def test_whoever_hears_a_name_can_write_to_it_at_once(kind):
+def test_a_peer_can_send_to_every_name_that_it_receives(kind):
     """The chain of a join: each knows but the next, and the last one answers the first."""
 
     async def main() -> None:
@@ -91,7 +91,7 @@ def test_whoever_hears_a_name_can_write_to_it_at_once(kind):
 
 
 @KINDS
-def test_a_card_also_goes_before_lossy_frames(kind):
+def test_a_record_is_also_sent_before_lossy_frames(kind):
     """What they mention, the receiver must be able to check and to answer."""
 
     async def main() -> None:
@@ -111,7 +111,7 @@ def test_a_card_also_goes_before_lossy_frames(kind):
 
 
 @KINDS
-def test_somebody_else_at_a_known_address_hears_nothing(kind):
+def test_another_node_at_a_known_address_receives_nothing(kind):
     async def main() -> None:
         async with Net(kind) as net:
             (ann, _), (ben, _) = await net.open(), await net.open()
@@ -163,7 +163,7 @@ def test_nobody_can_send_in_the_name_of_another(kind):
     run(main())
 
 
-def test_cards_that_were_changed_on_the_way_are_not_believed():
+def test_records_that_were_changed_on_the_way_are_refused():
     book, owner = AddressBook(), new_identity()
     card = sign_record(owner, "127.0.0.1", 4000, 7)
     for forged in (
@@ -180,7 +180,7 @@ def test_cards_that_were_changed_on_the_way_are_not_believed():
     assert book.record(owner.name) == card
 
 
-def test_a_newer_card_replaces_an_older_one_and_never_the_other_way_round():
+def test_a_newer_record_replaces_an_older_one_and_never_the_other_way_round():
     book, owner = AddressBook(), new_identity()
     old, new = (sign_record(owner, "127.0.0.1", 4000 + t, t) for t in (1, 2))
     for card in (old, new, old):
@@ -198,7 +198,7 @@ def test_the_first_key_with_a_name_keeps_it(monkeypatch):
     assert book.record(owner.name) == card
 
 
-def test_a_book_tells_what_is_new_since_it_last_told():
+def test_an_address_book_lists_the_records_since_a_number():
     book, owners = AddressBook(most=3), [new_identity() for _ in range(4)]
     cards = [sign_record(owner, "127.0.0.1", 4000, 1) for owner in owners]
     assert book.since(0) == (0, [])
@@ -233,7 +233,7 @@ def test_frames_come_out_of_any_parts_as_they_went_in():
 
 
 @KINDS
-def test_rubbish_at_the_door_disturbs_nobody(kind):
+def test_random_bytes_at_the_listening_port_disturb_nobody(kind):
     async def main() -> None:
         async with Net(kind) as net:
             (ann, _), (ben, recorder) = await net.open(), await net.open()
@@ -267,7 +267,7 @@ def test_rubbish_at_the_door_disturbs_nobody(kind):
 
 
 @KINDS
-def test_a_caller_that_does_not_say_who_it_is_is_cut(kind, monkeypatch):
+def test_a_caller_without_a_hello_is_disconnected(kind, monkeypatch):
     monkeypatch.setattr(links_module, "PATIENCE_S", 0.2)
 
     async def main() -> None:
@@ -343,7 +343,7 @@ def test_of_what_a_slow_peer_does_not_take_the_lossy_goes_first_and_then_the_lin
 
 
 @KINDS
-def test_what_has_not_left_yet_is_known(kind):
+def test_unsent_bytes_of_a_connection_are_counted(kind):
     async def main() -> None:
         async with Net(kind) as net:
             (ann, _), (ben, recorder) = await net.open(), await net.open()
@@ -362,7 +362,7 @@ def test_what_has_not_left_yet_is_known(kind):
 
 
 @KINDS
-def test_who_is_called_before_its_own_call_is_answered_gives_up_its_call(kind, monkeypatch):
+def test_of_two_calls_to_each_other_the_unanswered_one_is_given_up(kind, monkeypatch):
     async def main() -> None:
         async with Net(kind) as net:
             (ann, at_ann), (ben, at_ben) = await net.open(), await net.open()
@@ -421,7 +421,7 @@ def stop_reading(link: Link) -> None:
 
 @KINDS
 @pytest.mark.parametrize("caller", ["ann", "ben"])
-def test_a_peer_that_died_without_a_word_is_found_in_its_next_life(kind, caller):
+def test_a_peer_that_crashed_is_reached_again_after_its_restart(kind, caller):
     async def main() -> None:
         async with Net(kind) as net:
             (ann, at_ann), who = await net.open(), new_identity()

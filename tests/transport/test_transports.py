@@ -59,7 +59,7 @@ def test_two_that_call_each_other_at_once_lose_and_repeat_nothing(play):
     play(scene)
 
 
-def test_each_of_many_senders_is_heard_under_its_own_name(play):
+def test_each_of_many_senders_is_received_under_its_own_name(play):
     async def scene(net: Net) -> None:
         ben, recorder = await net.open()
         others = [(await net.open())[0] for _ in range(4)]
@@ -74,7 +74,7 @@ def test_each_of_many_senders_is_heard_under_its_own_name(play):
     play(scene)
 
 
-def test_a_node_may_write_to_itself_but_is_never_spoken_to_while_it_speaks(play):
+def test_a_node_may_send_to_itself_and_receives_it_after_the_call(play):
     async def scene(net: Net) -> None:
         ann, recorder = await net.open()
         ann.send(ann.name, b"remember", False)
@@ -93,7 +93,7 @@ async def say_until_heard(speaker: Transport, recorder, to: int, frame: bytes) -
             await asyncio.sleep(0.05)
 
 
-def test_who_is_not_there_is_silence_until_it_comes(play):
+def test_frames_to_an_absent_node_are_lost_until_it_comes(play):
     async def scene(net: Net) -> None:
         (ann, at_ann), (eve, _) = await net.open(), await net.open()
         late = new_identity()
@@ -128,7 +128,7 @@ def test_a_peer_that_comes_back_elsewhere_is_found_again(play):
     play(scene)
 
 
-def test_links_that_break_are_made_again_when_there_is_something_to_say(play):
+def test_broken_links_are_made_again_when_there_is_something_to_send(play):
     async def scene(net: Net) -> None:
         (ann, _), (ben, recorder) = await net.open(), await net.open()
         await net.acquaint(ann, ben)
@@ -144,7 +144,7 @@ def test_links_that_break_are_made_again_when_there_is_something_to_say(play):
     play(scene)
 
 
-def test_last_words_before_a_close_arrive(play):
+def test_frames_sent_before_a_close_arrive(play):
     frames = [bytes([number]) * 10_000 for number in range(200)]
 
     async def scene(net: Net) -> None:
@@ -161,7 +161,7 @@ def test_last_words_before_a_close_arrive(play):
     play(scene)
 
 
-def test_who_has_closed_neither_hears_nor_speaks(play):
+def test_a_closed_transport_neither_receives_nor_sends(play):
     async def scene(net: Net) -> None:
         (ann, at_ann), (ben, at_ben) = await net.open(), await net.open()
         await net.acquaint(ann, ben)
@@ -202,7 +202,7 @@ def test_lossy_frames_arrive_once_or_never(play, size):
     play(scene)
 
 
-def test_a_frame_beyond_all_limits_is_silence_and_harms_nobody(play):
+def test_a_frame_that_is_too_long_is_not_sent_and_harms_nobody(play):
     async def scene(net: Net) -> None:
         (ann, _), (ben, recorder) = await net.open(), await net.open()
         await net.acquaint(ann, ben)

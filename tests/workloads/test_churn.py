@@ -104,12 +104,12 @@ def test_churn_takes_anybody() -> None:
     assert max(stays.values()) == 1
 
 
-def test_a_crowd_comes_at_its_moment_with_fresh_numbers() -> None:
+def test_a_flash_crowd_joins_at_its_moment_with_fresh_numbers() -> None:
     found = acts(2, flash_at=7.5, flash_nodes=3)
     assert found[2:] == [(15 * SECOND // 2, number, ChurnAction.JOIN) for number in (2, 3, 4)]
 
 
-def test_the_crowd_may_crash_like_anybody() -> None:
+def test_members_of_a_flash_crowd_may_crash_too() -> None:
     found = acts(2, flash_at=7.5, flash_nodes=30, crash_at=8.0, crash_share=1.0)
     assert len([act for _, _, act in found if act is ChurnAction.CRASH]) == 31
 
@@ -152,7 +152,7 @@ def test_victims_of_churn_do_not_depend_on_a_later_crowd() -> None:
         ({"churn_rate": 1e5, "flash_nodes": 500_000}, "more than 2,097,152 entities"),
     ],
 )
-def test_what_cannot_be_is_refused(chosen: dict[str, Any], words: str) -> None:
+def test_invalid_parameters_are_refused(chosen: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         population(Parameters(**chosen), 10, RUN, 1)
 

@@ -134,7 +134,7 @@ def test_commands_come_in_order_and_interests_before_publications(
 
 @EXAMPLES
 @given(data=st.data(), life=lives)
-def test_no_two_interests_of_a_life_share_a_moment(
+def test_no_two_interests_of_an_entity_share_a_moment(
     data: st.DataObject, life: tuple[int, int, Time], recording: str
 ) -> None:
     workload, _ = data.draw(made(recording))
@@ -164,7 +164,7 @@ def test_identifiers_are_fresh_and_stay_in_the_range_of_the_stay(
 
 @EXAMPLES
 @given(data=st.data(), life=lives)
-def test_a_life_does_not_depend_on_what_was_lived_before(
+def test_a_script_does_not_depend_on_those_played_before(
     data: st.DataObject, life: tuple[int, int, Time], recording: str
 ) -> None:
     workload, _ = data.draw(made(recording))
@@ -215,7 +215,7 @@ def opening(name: str, entity: int, stay: int, seed: int, begins: Time = 0) -> l
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_equal_seeds_give_equal_lives_and_all_others_differ(name: str) -> None:
+def test_equal_seeds_give_equal_scripts_and_all_others_differ(name: str) -> None:
     lives = [opening(name, *life) for life in ((3, 0, 1), (4, 0, 1), (3, 1, 1), (3, 0, 2))]
     assert lives[0] == opening(name, 3, 0, 1)
     # Not by their identifiers alone: each is somewhere else, and speaks at other moments.
@@ -225,13 +225,13 @@ def test_equal_seeds_give_equal_lives_and_all_others_differ(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_later_beginning_shifts_the_whole_life(name: str) -> None:
+def test_a_later_beginning_shifts_the_whole_script(name: str) -> None:
     shifted = opening(name, 3, 0, 1, begins=7 * SECOND)
     assert shifted == [(t + 7 * SECOND, command) for t, command in opening(name, 3, 0, 1)]
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_entities_beyond_the_first_ones_live_too(name: str) -> None:
+def test_entities_beyond_the_first_ones_have_scripts_too(name: str) -> None:
     commands = opening(name, 5000, 0, 1)
     assert len(commands) == 120
     assert commands[0][1].subscription == first_id(5000, 0)
@@ -279,7 +279,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "chosen", "words"), BAD)
-def test_senseless_parameters_are_refused(name: str, chosen: dict[str, object], words: str) -> None:
+def test_invalid_parameters_are_refused(name: str, chosen: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         WORKLOADS[name].parameters(**chosen)
 
@@ -296,7 +296,7 @@ def test_the_register_loads_neither_arrow_nor_numpy() -> None:
     )
 
 
-def test_lives_do_not_depend_on_the_hash_seed() -> None:
+def test_scripts_do_not_depend_on_the_hash_seed() -> None:
     program = (
         "from itertools import islice\n"
         "from nearcast.workloads import WORKLOADS, churn\n"

@@ -80,7 +80,7 @@ def test_memberships_have_the_share_as_the_mean_of_their_inverse() -> None:
         assert mean(1 / memberships(share, rng) for _ in range(4000)) == pytest.approx(share, 0.03)
 
 
-def test_each_listens_to_the_places_of_its_neighbours_and_speaks_from_its_own() -> None:
+def test_each_subscribes_to_the_places_of_its_neighbours_and_publishes_from_its_own() -> None:
     world = make(Parameters(degree=6.0, spread=1.0), 40, 60.0, 1)
     lives = [world.life(entity, 0, 0) for entity in range(40)]
     for entity, life in enumerate(lives):
@@ -105,7 +105,7 @@ def test_newcomers_take_the_place_of_somebody_and_are_somebody_else() -> None:
     assert first.subscription != second.subscription
 
 
-def test_it_is_a_workload_by_name_and_refuses_nonsense() -> None:
+def test_it_is_a_workload_by_name_and_refuses_invalid_parameters() -> None:
     assert WORKLOADS["interest-graph"].parameters is Parameters
     for wrong, words in (
         ({"degree": 1.0}, "degree must be"), ({"spread": 20.0}, "spread must be"),

@@ -53,7 +53,7 @@ lives = st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 3 * SECON
 
 @settings(deadline=None, max_examples=60)
 @given(chosen=chosen, life=lives, seed=st.integers(0, 5))
-def test_a_life_keeps_the_promises_of_every_workload(
+def test_a_script_satisfies_the_contract_of_every_workload(
     chosen: dict[str, float], life: tuple[int, int, Time], seed: int
 ) -> None:
     entity, stay, begins = life
@@ -183,7 +183,7 @@ def test_the_world_is_registered_and_payloads_are_of_the_size_that_was_set() -> 
         ({"payload": -1}, "payload must be between"),
     ],
 )
-def test_senseless_parameters_are_refused(chosen: dict[str, float], words: str) -> None:
+def test_invalid_parameters_are_refused(chosen: dict[str, float], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Parameters(**chosen)
 

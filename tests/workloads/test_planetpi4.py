@@ -66,7 +66,7 @@ lives = st.tuples(st.integers(0, 12), st.integers(0, 3), st.integers(0, 3 * SECO
 
 @EXAMPLES
 @given(chosen=chosen, life=lives, seed=st.integers(0, 5))
-def test_a_life_keeps_the_promises_of_every_workload(
+def test_a_script_satisfies_the_contract_of_every_workload(
     chosen: dict[str, Any], life: tuple[int, int, Time], seed: int
 ) -> None:
     entity, stay, begins = life
@@ -92,7 +92,7 @@ def test_a_life_keeps_the_promises_of_every_workload(
 
 @EXAMPLES
 @given(chosen=chosen, life=lives, seed=st.integers(0, 5))
-def test_lives_are_the_same_whatever_was_asked_before(
+def test_scripts_are_the_same_whatever_was_played_before(
     chosen: dict[str, Any], life: tuple[int, int, Time], seed: int
 ) -> None:
     fresh = list(islice(game(6, seed, **chosen).life(*life).commands(), 100))
@@ -117,7 +117,7 @@ def test_ships_stay_in_the_world(chosen: dict[str, Any], seed: int, moments: lis
 
 @EXAMPLES
 @given(chosen=chosen, life=lives, seed=st.integers(0, 5))
-def test_updates_say_where_the_ship_is_and_how_it_flies(
+def test_updates_contain_place_and_velocity_of_the_ship(
     chosen: dict[str, Any], life: tuple[int, int, Time], seed: int
 ) -> None:
     played = game(6, seed, **chosen)
@@ -155,7 +155,7 @@ def test_updates_come_at_the_rate_and_size_that_were_set_unless_the_ship_is_a_wr
     assert {len(command.payload) for command in updates} == {48}
 
 
-def test_an_explosion_is_followed_by_silence_and_a_new_life_elsewhere() -> None:
+def test_after_an_explosion_a_ship_is_silent_and_starts_again_elsewhere() -> None:
     played, seen = game(seed=3, respawn=1.0), 0
     for entity in range(8):
         commands = some(played, entity, until=40 * SECOND)
@@ -215,7 +215,7 @@ def test_newcomers_fly_in_a_game_of_their_own_in_the_same_landscape() -> None:
         {"teams": 0}, {"asteroids": -1}, {"zones": -1}, {"respawn": 0.0}, {"rate": float("nan")},
     ],
 )  # fmt: skip
-def test_senseless_parameters_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_parameters_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be between"):
         Parameters(**wrong)
 
@@ -342,7 +342,7 @@ def test_a_server_serves_the_game_exactly_and_dead_reckoning_halves_the_differen
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
-def test_psense_carries_the_game(dimensions: int) -> None:
+def test_psense_delivers_the_game(dimensions: int) -> None:
     trace = run("psense", 12, 6.0, dimensions=dimensions, size=500.0, limit=100_000)
     heard = set(delivered(trace.table("deliveries")))
     should = expected(trace.table("interests"), trace.table("publications"))
@@ -350,7 +350,7 @@ def test_psense_carries_the_game(dimensions: int) -> None:
     assert len(heard) > 0.95 * len(should)
 
 
-def test_players_that_come_late_and_go_are_no_trouble() -> None:
+def test_players_may_join_late_and_leave() -> None:
     trace = run("client-server", 8, 8.0, churn_rate=1.0, crash=0.02, restart_s=1.0, **SMALL)
     heard = delivered(trace.table("deliveries"))
     assert len(heard) == len(set(heard)) > 100

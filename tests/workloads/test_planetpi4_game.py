@@ -100,7 +100,7 @@ def test_equal_seeds_give_equal_games(chosen: Rules, seed: int) -> None:
 
 @EXAMPLES
 @given(chosen=rules, seed=st.integers(0, 99))
-def test_who_explodes_is_still_until_it_comes_back(chosen: Rules, seed: int) -> None:
+def test_an_exploded_ship_does_not_move_until_it_comes_back(chosen: Rules, seed: int) -> None:
     game, gone = play(chosen, seed), {}
     for _ in range(150):
         game.advance()
@@ -210,7 +210,7 @@ def test_an_asteroid_that_is_hit_hurts_and_a_zone_repairs() -> None:
     assert game.shield[1] > 50
 
 
-def test_no_shields_no_ship() -> None:
+def test_a_ship_without_shields_explodes() -> None:
     game = arena()
     game.shield[1] = 0.0
     game._explode()
@@ -314,9 +314,7 @@ distances = st.floats(0, 3) | st.just(float("inf"))
 
 
 @given(st.sampled_from(BotState), st.builds(BotObservation, shares, shares, distances))
-def test_a_bot_does_what_its_state_and_its_senses_ask_for(
-    state: BotState, senses: BotObservation
-) -> None:
+def test_a_bot_acts_by_its_state_and_its_senses(state: BotState, senses: BotObservation) -> None:
     after = next_state(state, senses)
     if after == BotState.FLEE:
         assert senses.enemy <= CLOSE

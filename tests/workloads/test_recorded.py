@@ -110,7 +110,7 @@ def test_between_fixes_an_entity_moves_straight(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("motion", ["steps", "line"])
-def test_who_joins_between_two_fixes_appears_where_the_recording_has_him(
+def test_an_entity_that_joins_between_two_fixes_appears_where_the_recording_has_it(
     tmp_path: Path, motion: str
 ) -> None:
     workload = opened(parquet(tmp_path, WALK), motion=motion)
@@ -124,7 +124,7 @@ def test_who_joins_between_two_fixes_appears_where_the_recording_has_him(
     assert (arrived.x, arrived.y) == pytest.approx((30, 40) if motion == "line" else (20, 20))
 
 
-def test_who_joins_at_a_fix_publishes_it_and_who_joins_after_the_last_only_listens(
+def test_an_entity_that_joins_at_a_fix_publishes_it_and_after_the_last_nothing(
     tmp_path: Path,
 ) -> None:
     workload = opened(parquet(tmp_path, WALK))
@@ -310,7 +310,9 @@ def test_files_that_are_no_parquet_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["none.parquet", "none.csv"])
-def test_a_missing_file_is_refused_in_the_systems_words(tmp_path: Path, name: str) -> None:
+def test_a_missing_file_is_refused_with_the_message_of_the_system(
+    tmp_path: Path, name: str
+) -> None:
     with pytest.raises(FileNotFoundError, match=name):
         opened(str(tmp_path / name))
     with pytest.raises(IsADirectoryError, match=tmp_path.name):

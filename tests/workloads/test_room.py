@@ -9,7 +9,7 @@ from nearcast.workloads import WORKLOADS
 
 
 @pytest.mark.parametrize("name", ["waypoint", "hotspots", "clustering", "mammoth"])
-def test_area_or_volume_grows_as_the_crowd_does_beyond_the_usual_thousand(name: str) -> None:
+def test_area_or_volume_grows_with_the_entities_beyond_a_thousand(name: str) -> None:
     kind = WORKLOADS[name]
     usual = kind.parameters().size
     assert kind.size_for(10, 2) == kind.size_for(1000, 2) == usual
@@ -17,7 +17,7 @@ def test_area_or_volume_grows_as_the_crowd_does_beyond_the_usual_thousand(name: 
     assert kind.size_for(64_000, 3) == pytest.approx(4 * usual)
 
 
-def test_what_is_set_stays_and_a_world_without_a_size_gets_none() -> None:
+def test_a_size_that_is_set_stays_and_a_world_without_a_size_gets_none() -> None:
     assert with_world_size("waypoint", 4000, {}) == {"size": "2000.0"}
     assert with_world_size("waypoint", 8000, {"dims": "3"}) == {"dims": "3", "size": "2000.0"}
     assert with_world_size("waypoint", 4000, {"size": "7"}) == {"size": "7"}

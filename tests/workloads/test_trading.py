@@ -34,7 +34,7 @@ def minute(traded: Market, entity: int, stay: int = 0, begins: Time = 0) -> list
     rate=st.floats(0.1, 50),
     life=st.tuples(st.integers(0, 30), st.integers(0, 3), st.integers(0, 3 * SECOND)),
 )
-def test_a_life_keeps_the_promises_of_every_workload(
+def test_a_script_satisfies_the_contract_of_every_workload(
     life: tuple[int, int, Time], **chosen: object
 ) -> None:
     traded = market(**chosen)
@@ -105,7 +105,7 @@ def test_quotes_come_at_the_rate_and_size_that_were_set() -> None:
     assert all(list(command.attributes) == ["price"] for command in loud)
 
 
-def test_a_market_does_not_depend_on_who_is_asked_first_and_differs_by_seed() -> None:
+def test_a_market_does_not_depend_on_the_order_of_entities_and_differs_by_seed() -> None:
     traded = market()
     minute(traded, 9)
     assert minute(traded, 3) == minute(market(), 3)
@@ -113,7 +113,7 @@ def test_a_market_does_not_depend_on_who_is_asked_first_and_differs_by_seed() ->
     assert minute(market(), 3, stay=1) != minute(market(), 3)
 
 
-def test_the_market_is_registered_and_nobody_is_anywhere() -> None:
+def test_the_market_is_registered_and_all_positions_are_the_origin() -> None:
     assert WORKLOADS["trading"].parameters is Parameters
     traded = market(7)
     assert traded.entities == 7
@@ -136,7 +136,7 @@ def test_the_market_is_registered_and_nobody_is_anywhere() -> None:
         ({"payload": -1}, "payload must be between"),
     ],
 )
-def test_senseless_parameters_are_refused(chosen: dict[str, object], words: str) -> None:
+def test_invalid_parameters_are_refused(chosen: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Parameters(**chosen)
 

@@ -40,7 +40,7 @@ def test_the_transitivity_is_the_papers_however_many_there_are() -> None:
     assert max(found) - min(found) <= 0.03
 
 
-def test_participants_stand_in_the_middle_of_what_they_see_and_speak_from_there() -> None:
+def test_participants_are_and_publish_in_the_middle_of_their_area() -> None:
     world = make(Parameters(), 10, 60.0, 1)
     life = world.life(3, 0, 5 * SECOND)
     (t, first), *said = islice(life.commands(), 30)
@@ -59,7 +59,7 @@ def test_participants_stand_in_the_middle_of_what_they_see_and_speak_from_there(
     assert low <= life.position(0) <= high
 
 
-def test_the_share_that_walks_does() -> None:
+def test_the_set_share_of_participants_walks() -> None:
     world = make(Parameters(walking=0.4), 200, 60.0, 1)
     walkers = [
         entity
@@ -81,7 +81,7 @@ def test_equal_seeds_give_equal_lives_and_others_differ() -> None:
     assert len({life[1][0] for life in lives}) == 4
 
 
-def test_it_is_a_workload_by_name_and_refuses_nonsense() -> None:
+def test_it_is_a_workload_by_name_and_refuses_invalid_parameters() -> None:
     assert WORKLOADS["virtual-reality"].parameters is Parameters
     with pytest.raises(ValueError, match="walking must be between"):
         Parameters(walking=1.5)

@@ -69,7 +69,7 @@ def test_pauses_are_uniform_up_to_twice_their_mean() -> None:
     assert mean(pauses) == pytest.approx(2, abs=0.15)
 
 
-def test_clustering_knows_no_pause() -> None:
+def test_clustering_has_no_pauses() -> None:
     assert all(leg.until == later.since for leg, later in pairwise(legs(walker("clustering"), 100)))
 
 

@@ -1,6 +1,8 @@
 """`nearcast reproduce`: the papers' figures and claims (`nearcast_papers`, imported late)."""
 
 import argparse
+import pkgutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ def add_reproduce(commands: Any) -> Parser:
         "papers",
         nargs="*",
         metavar="PAPER[:FIGURE]",
-        help="drtree, evolving, voronoi, bubblestorm, relays; without a figure, all of it;"
+        help=f"{', '.join(paper_names())}; without a figure, all of it;"
         " without a paper, all of them",
     )
     add("--full", action="store_true", help="as long as in the papers, several seeds: hours")
@@ -36,6 +38,13 @@ def add_reproduce(commands: Any) -> Parser:
     return command
 
 
+def paper_names() -> list[str]:
+    """The subpackages of `nearcast_papers`, which is not imported: `--help` must be fast."""
+    spec = find_spec("nearcast_papers")
+    folders = spec.submodule_search_locations if spec else None
+    return [found.name for found in pkgutil.iter_modules(folders or []) if found.ispkg]
+
+
 def run_reproduce(arguments: argparse.Namespace) -> int:
     from nearcast_papers import PAPERS
 
@@ -43,7 +52,7 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
 
     from nearcast.cli.progress import StepMeter
     from nearcast.pipeline.spark.session import start
-    from nearcast_papers.run import WORDS, counts, gather, reproduce
+    from nearcast_papers.run import OUTCOMES, counts, gather, reproduce
 
     step = StepMeter()
     step("starting Spark", 0, 1)
@@ -62,7 +71,7 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
         write_json(claims)
         return 0
     write_lines(
-        *(f"{c.claim:8}{WORDS[c.holds]:15}{c.says}: {c.measured or c.note}" for c in claims)
+        *(f"{c.claim:8}{OUTCOMES[c.holds]:15}{c.says}: {c.measured or c.note}" for c in claims)
     )
     held, failed, unknown = counts(claims)
     write_lines(
@@ -73,11 +82,11 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
 
 
 def selected_figures(
-    asked: list[str], known: dict[str, tuple[str, ...]]
+    selection: list[str], known: dict[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
     """The figures of each paper that PAPER[:FIGURE] asks for; without arguments, all."""
     selected: dict[str, list[str]] = {}
-    for text in asked or list(known):
+    for text in selection or list(known):
         paper, _, figure = text.partition(":")
         if paper not in known:
             raise ValueError(f"no paper {paper!r}; there is {', '.join(known)}")

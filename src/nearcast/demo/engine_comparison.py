@@ -84,11 +84,13 @@ class ComparedEngine:
         self._subscribed[wanted.node] = wanted
         self.matcher.put(wanted)
 
-    def match(self, publications: Batch, posts: int, sizes: Integers, names: Integers) -> Integers:
+    def match(
+        self, publications: Batch, post_bytes: int, sizes: Integers, names: Integers
+    ) -> Integers:
         """Match, and count what goes out. Returns the pairs as sorted integers."""
         found = self.matcher.match_many(publications)
         counts = self.counts
-        counts.bytes += posts
+        counts.bytes += post_bytes
         counts.bytes += int(sizes[found.publication].sum() + names[found.subscription].sum())
         counts.notices += len(found.subscription)
         counts.evaluations = int(getattr(self.matcher, "evaluations", 0))
@@ -140,11 +142,11 @@ class EngineComparison:
 
     def _publish(self, publications: Sequence[Publication]) -> None:
         self.publications += len(publications)
-        posts = sum(CODEC.size(Post(publication)) for publication in publications)
+        post_bytes = sum(CODEC.size(Post(publication)) for publication in publications)
         sizes = np.array([CODEC.size(Notify(one, (0,), 1)) for one in publications], np.int64)
         columns = make_batch(publications)
         matched = {
-            engine.counts.name: engine.match(columns, posts, sizes, self._names)
+            engine.counts.name: engine.match(columns, post_bytes, sizes, self._names)
             for engine in self.engines
         }
         truth = matched[EXACT]

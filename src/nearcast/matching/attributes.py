@@ -146,12 +146,12 @@ class AttributeIndex:
         for attribute, value in attributes.items():
             kinds = self._kinds.get(attribute, {})
             self.clashes += len(kinds) > (type_of_value(value) in kinds)
-        said = {**attributes, CHANNEL: channel}
+        values = {**attributes, CHANNEL: channel}
         found = list(self._fresh)
-        for attribute, value in said.items():
+        for attribute, value in values.items():
             bucket = self._buckets.get((attribute, type_of_value(value), value))
             if bucket is not None:
-                found += [s for s in bucket.find(said) if s not in self._void]
+                found += [s for s in bucket.find(values) if s not in self._void]
         return sorted(found)
 
     def _build(self) -> None:

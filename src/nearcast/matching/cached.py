@@ -127,10 +127,10 @@ class CachedMatcher:
             if picture is None or abs(at - picture.made) > threshold:
                 self._evaluations += 1
                 picture = self._snapshots[half.id] = snapshot(half, at)
-            verdict = snapshot_wants(half, picture, publication)
-            if verdict:
+            outcome = snapshot_wants(half, picture, publication)
+            if outcome:
                 matching.append(half.id)
-            elif verdict is None:
+            elif outcome is None:
                 self._faults += 1
         return matching
 

@@ -46,7 +46,7 @@ NUMBER, TRUTH, TEXT, ODD = 1, 2, 3, 4
 EXACT = 2**53  # whole numbers up to here are floats without rounding
 # An operator is a set of bits: may the value be less than the bound (1), equal (2), greater (4)?
 OPERATORS = {"<": 1, "<=": 3, ">": 4, ">=": 6, "==": 2, "!=": 5}
-NO, YES, FAULT, ASK = 0, 1, 2, 3
+NO, YES, FAULT, UNDECIDED = 0, 1, 2, 3
 BYTES_A_STEP = 8  # of text, compared in one step
 
 # The first record of a filter is its head: how many tests follow (`column`), since when it counts
@@ -196,15 +196,15 @@ class Filters:
         `which` and `places`. Returns the numbers of both, and of faults.
         """
         changes = np.append(True, which[1:] != which[:-1])
-        asked = which[changes].tolist()
+        publishing = which[changes].tolist()
         if attributes is None:
-            several = [publications[i].attributes for i in asked]
+            several = [publications[i].attributes for i in publishing]
         else:
-            several = [attributes[i] for i in asked]
-        said, starts, texts = self._values(several)
+            several = [attributes[i] for i in publishing]
+        values, starts, texts = self._values(several)
         n, m, faults = test_filters(
             t, rows, self.tests.array, self.texts.array, self._programs.array,
-            said, starts, texts, self._seen, which, places, *found,
+            values, starts, texts, self._seen, which, places, *found,
         )  # fmt: skip
         return n, m, faults
 
@@ -212,19 +212,19 @@ class Filters:
         """The attributes of publications that filters use, and where those of each begin."""
         columns, values, starts, texts = self._columns, [], [0], bytearray()
         for attributes in several:
-            for name, said in attributes.items():
+            for name, given in attributes.items():
                 column = columns.get(name)
                 if column is None:
                     continue
                 number, text, length, kind = 0.0, 0, 0, ODD
-                if isinstance(said, bool):
-                    number, kind = float(said), TRUTH
-                elif isinstance(said, str):
-                    encoded = said.encode()
+                if isinstance(given, bool):
+                    number, kind = float(given), TRUTH
+                elif isinstance(given, str):
+                    encoded = given.encode()
                     text, length, kind = len(texts), len(encoded), TEXT
                     texts += encoded
-                elif -EXACT <= said <= EXACT or (isinstance(said, float) and not isnan(said)):
-                    number, kind = float(said), NUMBER
+                elif -EXACT <= given <= EXACT or (isinstance(given, float) and not isnan(given)):
+                    number, kind = float(given), NUMBER
                 values.append((number, text, length, column[0], kind))
             starts.append(len(values))
         return (
@@ -246,18 +246,25 @@ def compare_texts(
 
 @njit(cache=True)
 def test_filter(
-    tests: Any, start: int, bound_texts: Any, said: Any, begin: int, end: int, texts: Any, seen: Any
+    tests: Any,
+    start: int,
+    bound_texts: Any,
+    values: Any,
+    begin: int,
+    end: int,
+    texts: Any,
+    seen: Any,
 ) -> int:
-    """What `predicates.test_attributes` says, or ASK. `seen`: where the publication's values
+    """What `predicates.test_attributes` says, or UNDECIDED. `seen`: where the publication's values
     are."""
     for k in range(start + 1, start + 1 + tests[start].column):
         test = tests[k]
         place = seen[test.column]
-        if not (begin <= place < end and said[place].column == test.column):
+        if not (begin <= place < end and values[place].column == test.column):
             return NO  # it has no such attribute
-        one = said[place]
+        one = values[place]
         if one.kind == ODD:
-            return ASK
+            return UNDECIDED
         if one.kind != test.kind or test.bound != test.bound:
             return FAULT
         if test.kind == TEXT:
@@ -273,7 +280,7 @@ def test_filter(
 
 @njit(cache=True)
 def test_filters(
-    t: Any, rows: Any, tests: Any, bound_texts: Any, programs: Any, said: Any, starts: Any,
+    t: Any, rows: Any, tests: Any, bound_texts: Any, programs: Any, values: Any, starts: Any,
     texts: Any, seen: Any, which: Any, places: Any, found_publication: Any, found_id: Any,
 ) -> Any:  # fmt: skip
     """Test pairs; those of one publication are adjacent. See `Filters.test_pairs`."""
@@ -287,8 +294,8 @@ def test_filters(
             turn, before = turn + 1, i
             begin, end = starts[turn], starts[turn + 1]
             for j in range(begin, end):
-                seen[said[j].column] = j
-        outcome = ASK
+                seen[values[j].column] = j
+        outcome = UNDECIDED
         if place >= 0:
             start = rows[place].filter
             if tests[start].program != t[i]:  # the moment for which its bounds are known
@@ -298,13 +305,13 @@ def test_filters(
                     if tests[j].program != NO_PROGRAM:
                         tests[j].bound = value(programs, tests[j].program, seconds, stack)
                 tests[start].program = t[i]
-            outcome = test_filter(tests, start, bound_texts, said, begin, end, texts, seen)
+            outcome = test_filter(tests, start, bound_texts, values, begin, end, texts, seen)
         if outcome == YES:
             found_publication[n], found_id[n] = i, rows[place].id
             n += 1
         elif outcome == FAULT:
             faults += 1
-        elif outcome == ASK:
+        elif outcome == UNDECIDED:
             which[m], places[m] = i, place
             m += 1
     return n, m, faults

@@ -60,14 +60,14 @@ def _freeze_region(region: Region, at: Time) -> Region | None:
 
 def _freeze_filter(condition: Filter, at: Time) -> Filter | None:
     bounds = predicates.freeze_tests(condition.parsed, seconds_since(condition.since, at))
-    said = []
+    parts = []
     for (piece, predicate), (attribute, _, bound) in zip(
         predicates.parse_with_text(condition.text), bounds, strict=True
     ):
         if bound is None:
             return None
-        said.append(f"{attribute} {predicate.operator} {bound!r}" if predicate.evolves else piece)
-    text = ", ".join(said)
+        parts.append(f"{attribute} {predicate.operator} {bound!r}" if predicate.evolves else piece)
+    text = ", ".join(parts)
     # Numbers may be longer than the expressions. The evolving filter is exact, so it may stay.
     return condition if len(text) > MAX_LENGTH else Filter(text, condition.since)
 
@@ -107,9 +107,9 @@ def split_evolving(subscription: Subscription) -> SplitSubscription:
     changing, lasting = None, None
     if subscription.filter is not None:
         since = subscription.filter.since
-        said = predicates.parse_with_text(subscription.filter.text)
-        evolving_text = ", ".join(piece for piece, predicate in said if predicate.evolves)
-        still_text = ", ".join(piece for piece, predicate in said if not predicate.evolves)
+        parts = predicates.parse_with_text(subscription.filter.text)
+        evolving_text = ", ".join(piece for piece, predicate in parts if predicate.evolves)
+        still_text = ", ".join(piece for piece, predicate in parts if not predicate.evolves)
         changing = Filter(evolving_text, since) if evolving_text else None
         lasting = Filter(still_text, since) if still_text else None
     still = None

@@ -15,7 +15,7 @@ from nearcast.matching.grid_build import SWEPT, bucket, cell, elapsed, grown, ov
 from nearcast.matching.rows import ALIVE, ECHO, EVOLVES, FILTERED, FORMULA
 from nearcast.space.shapes import DISC
 
-NO, YES, ASK = 0, 1, 2
+NO, YES, UNDECIDED = 0, 1, 2
 OUTCOME = 3  # the bits of a formula's row in which the outcome of its program is kept
 ANY_ROW = 2**40  # no row of cells: cells are numbered within ±2**31
 
@@ -41,14 +41,14 @@ def may_touch_formula(
 
 @njit(inline="always")
 def check_row(row: Any, p: Any) -> int:
-    """Does this row want the publication? NO, YES, or ASK: its filter or formula decides."""
+    """Does this row want the publication? NO, YES, or UNDECIDED: its filter or formula decides."""
     at, node, channel, kind, x, y, z, rx, ry, rz = p
     if not row.flags & ALIVE or not is_in_force(row, channel, at):
         return NO
     if row.node == node and not row.flags & ECHO:
         return NO
     if row.flags & FORMULA:
-        return ASK if may_touch_formula(row, kind, x, y, z, rx, ry, rz) else NO
+        return UNDECIDED if may_touch_formula(row, kind, x, y, z, rx, ry, rz) else NO
     dt = elapsed(at, row.since, row.until)
     if not overlap(
         row.kind, row.x + row.vx * dt, row.y + row.vy * dt, row.z + row.vz * dt,
@@ -56,7 +56,7 @@ def check_row(row: Any, p: Any) -> int:
         kind, x, y, z, rx, ry, rz,
     ):  # fmt: skip
         return NO
-    return ASK if row.flags & FILTERED else YES
+    return UNDECIDED if row.flags & FILTERED else YES
 
 
 @njit(inline="always")
@@ -124,7 +124,7 @@ def order_by_bucket(centre: Any, levels: Any) -> Any:
 @njit(cache=True)
 def query(
     publications: Any, order: Any, begin: int, rows: Any, index: Any, apart: Any, skip: Any,
-    found_publication: Any, found_id: Any, ask_publication: Any, ask_place: Any,
+    found_publication: Any, found_id: Any, undecided_publications: Any, undecided_places: Any,
 ) -> Any:  # fmt: skip
     """Answer publications from `begin` on, until all are done or there may be no room for more.
 
@@ -137,10 +137,10 @@ def query(
     runs = np.empty((4096, 4), np.int64)
     capacity = len(found_id) - len(rows)
     skipping = len(skip) > 0
-    n = m = looked = 0
+    n = m = evaluated = 0
     for turn in range(begin, len(t)):
         if n > capacity or m > capacity:
-            return turn, n, m, looked
+            return turn, n, m, evaluated
         i = order[turn]
         at, who, where, what = t[i], node[i], channel[i], kind[i]
         x, y, z = centre[i, 0], centre[i, 1], centre[i, 2]
@@ -150,13 +150,13 @@ def query(
         swept_rx = widen(max(abs(x), abs(y), abs(z)), rx) if what == DISC else rx
         for place in apart:
             row = rows[place]
-            looked += row.flags & EVOLVES != 0 and is_in_force(row, where, at)
-            verdict = check_row(row, p)
-            if verdict == YES:
+            evaluated += row.flags & EVOLVES != 0 and is_in_force(row, where, at)
+            outcome = check_row(row, p)
+            if outcome == YES:
                 found_publication[n], found_id[n] = i, rows[place].id
                 n += 1
-            elif verdict == ASK:
-                ask_publication[m], ask_place[m] = i, place
+            elif outcome == UNDECIDED:
+                undecided_publications[m], undecided_places[m] = i, place
                 m += 1
         for level in levels:
             if not level.used:
@@ -181,15 +181,15 @@ def query(
                         found_publication[n], found_id[n] = i, entry.id
                         n += hit
                     elif hit:
-                        looked += entry.flags & EVOLVES != 0
-                        verdict = check_row(rows[entry.place], p)
-                        if verdict == YES:
+                        evaluated += entry.flags & EVOLVES != 0
+                        outcome = check_row(rows[entry.place], p)
+                        if outcome == YES:
                             found_publication[n], found_id[n] = i, entry.id
                             n += 1
-                        elif verdict == ASK:
-                            ask_publication[m], ask_place[m] = i, entry.place
+                        elif outcome == UNDECIDED:
+                            undecided_publications[m], undecided_places[m] = i, entry.place
                             m += 1
-    return len(t), n, m, looked
+    return len(t), n, m, evaluated
 
 
 @njit(cache=True)
@@ -206,7 +206,7 @@ def keep_undecided(publications: Any, rows: Any, which: Any, places: Any) -> int
             t[i], node[i], channel[i], kind[i], centre[i, 0], centre[i, 1], centre[i, 2],
             extent[i, 0], extent[i, 1], extent[i, 2],
         )  # fmt: skip
-        if check_row(rows[place], p) == ASK:
+        if check_row(rows[place], p) == UNDECIDED:
             which[m], places[m] = i, place
             m += 1
     return m
@@ -222,8 +222,8 @@ def count_pair_steps(t: Any, rows: Any, which: Any, places: Any) -> Any:
     for k in range(len(which)):
         row, at = rows[places[k]], t[which[k]]
         ids[k], steps[k] = row.id, row.pair_steps
-        if row.asked != at:
-            row.asked = at
+        if row.evaluated_at != at:
+            row.evaluated_at = at
             steps[k] += row.moment_steps
     return which.copy(), ids, steps
 
@@ -247,7 +247,7 @@ def locate_formula(row: Any, t: int, programs: Any, stack: Any, ends: Any) -> No
 
 @njit(cache=True)
 def run_formulas(
-    publications: Any, rows: Any, programs: Any, ask_publication: Any, ask_place: Any,
+    publications: Any, rows: Any, programs: Any, undecided_publications: Any, undecided_places: Any,
     found_publication: Any, found_id: Any,
 ) -> Any:  # fmt: skip
     """Run the programs of formulas in the pairs that `query` left open.
@@ -259,8 +259,8 @@ def run_formulas(
     t, _, _, kind, centre, extent = publications
     stack, ends = np.empty((STACK, 2)), np.empty((4, 3))
     n = m = 0
-    for k in range(len(ask_place)):
-        i, place = ask_publication[k], ask_place[k]
+    for k in range(len(undecided_places)):
+        i, place = undecided_publications[k], undecided_places[k]
         row = rows[place]
         left, outcome = True, SOMEWHERE
         if row.flags & FORMULA:
@@ -279,7 +279,7 @@ def run_formulas(
                 found_publication[n], found_id[n] = i, row.id
                 n += 1
         if left:
-            ask_publication[m] = i
-            ask_place[m] = ~place if outcome == VALUELESS else place
+            undecided_publications[m] = i
+            undecided_places[m] = ~place if outcome == VALUELESS else place
             m += 1
     return n, m

@@ -104,21 +104,21 @@ class IndexedEngine:
             order = grid_query.order_by_bucket(columns[4], selected.index[0])
         capacity = 2 * len(selected.rows) + max(min(2**18, 64 * len(columns[0])), self._answers)
         found: list[tuple[Integers, Integers]] = []
-        asked: list[tuple[Integers, Integers, Integers]] = []
+        costs: list[tuple[Integers, Integers, Integers]] = []
         done, total = 0, len(columns[0])
         while done < total:
             out = [np.empty(capacity, np.int64) for _ in range(4)]
-            done, n, m, looked = grid_query.query(columns, order, done, *selected, *out)
-            self.evaluations += looked
+            done, n, m, evaluated = grid_query.query(columns, order, done, *selected, *out)
+            self.evaluations += evaluated
             found.append((out[0][:n], out[1][:n]))
             if m:
                 which, places = out[2][:m], out[3][:m]
-                asked.append(grid_query.count_pair_steps(columns[0], selected.rows, which, places))
+                costs.append(grid_query.count_pair_steps(columns[0], selected.rows, which, places))
                 found += self._settle(
                     columns, selected.rows, publications, attributes, which, places
                 )
         self._answers = sum(len(f[0]) for f in found)
-        cost = EvaluationCost(*concatenate_columns(asked)) if asked else None
+        cost = EvaluationCost(*concatenate_columns(costs)) if costs else None
         publication, subscription = concatenate_columns(found)
         return Matches(publication, subscription, cost)
 
@@ -141,21 +141,21 @@ class IndexedEngine:
             yield found[0, :n], found[1, :n]
         if m:
             places = np.where(places[:m] < 0, ~places[:m], places[:m])
-            yield self._ask(columns[0], publications, which[:m], places)
+            yield self._check_undecided(columns[0], publications, which[:m], places)
 
-    def _ask(
+    def _check_undecided(
         self, at: Integers, publications: Sequence[Publication], which: Integers, places: Integers
     ) -> tuple[Integers, Integers]:
         """Test pairs in Python that no kernel could decide."""
         pairs: list[tuple[int, int]] = []
         ids = self._rows.array["id"][places].tolist()
         for i, subscription_id in zip(which.tolist(), ids, strict=True):
-            verdict = check_residual(
+            outcome = check_residual(
                 self._subscriptions[subscription_id], publications[i], int(at[i])
             )
-            if verdict:
+            if outcome:
                 pairs.append((i, subscription_id))
-            elif verdict is None:
+            elif outcome is None:
                 self.faults += 1
         columns = np.array(pairs, np.int64).reshape(-1, 2)
         return columns[:, 0], columns[:, 1]

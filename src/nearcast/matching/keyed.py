@@ -118,10 +118,10 @@ class EqualityTable(IndexedEngine):
             key = publication.channel, name, type_of_value(value), value
             for place in self._members.get(key, ()):
                 wanted = self._subscriptions[int(self._rows.array[place]["id"])]
-                verdict = check_subscription(wanted, publication, at)
-                if verdict:
+                outcome = check_subscription(wanted, publication, at)
+                if outcome:
                     wanting.append(wanted.id)
-                elif verdict is None:
+                elif outcome is None:
                     self.faults += 1
         return wanting
 
@@ -130,27 +130,27 @@ class EqualityTable(IndexedEngine):
         columns = self.columns(publications)
         rows = self._rows.array[: self._rows.used]
         found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-        asked: list[tuple[Integers, Integers, Integers]] = []
+        costs: list[tuple[Integers, Integers, Integers]] = []
         for which, places in self._candidates(publications):
             m = grid_query.keep_undecided(columns, rows, which, places)
             if m:
                 which, places = which[:m], places[:m]
-                asked.append(grid_query.count_pair_steps(columns[0], rows, which, places))
+                costs.append(grid_query.count_pair_steps(columns[0], rows, which, places))
                 found += self._settle(
                     columns, rows, publications.publications, publications.attributes, which, places
                 )
         publication, subscription = concatenate_columns(found)
-        cost = EvaluationCost(*concatenate_columns(asked)) if asked else None
+        cost = EvaluationCost(*concatenate_columns(costs)) if costs else None
         return Matches(publication, subscription, cost)
 
     def _candidates(self, publications: Batch) -> Iterator[tuple[Any, Any]]:
         """Pairs of a publication and a place; the pairs of one publication are adjacent."""
-        said, channels = publications.attributes, publications.channel
+        batch, channels = publications.attributes, publications.channel
         which: list[int] = []
         several: list[Integers] = []
         size = 0
         for i in range(len(publications)):
-            attributes = said[i] if said is not None else publications.publications[i].attributes
+            attributes = batch[i] if batch is not None else publications.publications[i].attributes
             channel = channels[i] if channels is not None else ""
             for name, value in attributes.items():
                 places = self._listed((channel, name, type_of_value(value), value))

@@ -171,9 +171,9 @@ class LazyMatcher:
         matching = []
         for half in self._table.covered(publication):
             self._evaluations += 1
-            verdict = check_subscription(half, publication, at)
-            if verdict:
+            outcome = check_subscription(half, publication, at)
+            if outcome:
                 matching.append(half.id)
-            elif verdict is None:
+            elif outcome is None:
                 self._faults += 1
         return matching

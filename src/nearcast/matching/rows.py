@@ -21,7 +21,7 @@ from nearcast.space.shapes import EVERYWHERE
 ROW = np.dtype(
     [(name, np.int64) for name in (
         "flags", "kind", "id", "node", "channel", "since", "until", "valid_from", "valid_to",
-        "program", "filter", "pair_steps", "moment_steps", "asked")]
+        "program", "filter", "pair_steps", "moment_steps", "evaluated_at")]
     + [(name, np.float64) for name in (
         "x", "y", "z", "rx", "ry", "rz", "vx", "vy", "vz", "gx", "gy", "gz")]
 )  # fmt: skip

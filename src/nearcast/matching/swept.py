@@ -117,10 +117,10 @@ class SweptMatcher:
         for candidate in self._conditions.find(publication.channel, publication.attributes):
             wanted = self._conditional[candidate]
             self._evaluations += evolves(wanted)
-            verdict = check_subscription(wanted, publication, at)
-            if verdict:
+            outcome = check_subscription(wanted, publication, at)
+            if outcome:
                 wanting.append(candidate)
-            elif verdict is None:
+            elif outcome is None:
                 self._faults += 1
         return wanting
 

@@ -2,7 +2,7 @@
 
 The simulator gives its nodes what they must know; here they learn it from the nodes they meet.
 Addresses are no matter of protocols: whoever mentions a name has handed over its record before
-(`address_book.py`), so a peer can write to all of whom it has only heard.
+(`address_book.py`), so a peer can send to every node whose name it has received.
 """
 
 from collections.abc import Callable
@@ -71,10 +71,10 @@ def _introduce_to_tree(node: Node, name: NodeId) -> None:
 def _with_contacts(protocol: str) -> Callable[[Any, NodeId, Random, NodeId], Node]:
     """A peer that asks its contacts: at first the one whom it has met."""
 
-    def entity(parameters: Any, node_id: NodeId, rng: Random, met: NodeId) -> Node:
+    def entity(parameters: Any, node_id: NodeId, rng: Random, contact: NodeId) -> Node:
         overlay: Any = PROTOCOLS[protocol].make(parameters, Random)
-        if met != node_id:
-            overlay.contacts.add(met)
+        if contact != node_id:
+            overlay.contacts.add(contact)
         node: Node = overlay.entity(node_id, rng)
         return node
 
@@ -120,8 +120,8 @@ def _directory(parameters: RelaysParameters, node_id: NodeId, rng: Random, _: No
 
 
 BOOTSTRAPS: dict[str, Bootstrap] = {
-    # Of two that are a ring by themselves one gives up its own, so nobody may hear of a newcomer
-    # that has no ring yet.
+    # Of two peers that are a ring by themselves one gives up its own, so a newcomer that has no
+    # ring yet must not be introduced.
     "bubblestorm": Bootstrap(
         _with_contacts("bubblestorm"), introduce=_introduce_to_contacts, newcomer=5 * SECOND
     ),
@@ -135,24 +135,27 @@ BOOTSTRAPS: dict[str, Bootstrap] = {
 
 
 class KnownPeers:
-    """Names from the transport's book, told to a node: each when it is due, and now and then all.
+    """Introduces peers of the address book to a node: each when it is due, and now and then all.
 
-    A node forgets those who do not answer; it must not be told of them again every second.
+    A node forgets peers that do not answer; they must not be introduced again every second.
     """
 
     def __init__(self, bootstrap: Bootstrap, node: Node, book: AddressBook) -> None:
         self._bootstrap, self._node, self._book = bootstrap, node, book
-        self._told: dict[NodeId, Time] = {}  # by name: of which life
-        self._reminded: Time = 0
+        self._introduced: dict[NodeId, Time] = {}  # by name: the time of its record
+        self._introduced_all_at: Time = 0
 
-    def tell(self, now: Time) -> None:
-        if now - self._reminded >= REMIND:
-            self._reminded = now
-            self._told.clear()
+    def introduce_due(self, now: Time) -> None:
+        if now - self._introduced_all_at >= REMIND:
+            self._introduced_all_at = now
+            self._introduced.clear()
         for name in self._book.names():
             record = self._book.record(name)
             if name == self._node.id or name >= FIRST_SERVER or record is None:
                 continue
-            if self._told.get(name) != record.t and now - record.t >= self._bootstrap.newcomer:
-                self._told[name] = record.t
+            if (
+                self._introduced.get(name) != record.t
+                and now - record.t >= self._bootstrap.newcomer
+            ):
+                self._introduced[name] = record.t
                 self._bootstrap.introduce(self._node, name)

@@ -1,8 +1,8 @@
 """Discovery: a transport answers, before any protocol message, to which overlay its node belongs.
 
-A newcomer knows an address and nothing else. It asks whoever listens there, and learns overlay and
-settings; so it need not be told them, and a mistake is told in a sentence instead of by silence. No
-message of any protocol begins with the byte that questions and answers begin with.
+A newcomer knows an address and nothing else. It asks the node there for its overlay and settings.
+So they need not be given, and a mismatch is an error message instead of a timeout. No message of
+any protocol begins with the byte that questions and answers begin with.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ class Discovery:
         self.name = links.name
         self.about: OverlayDescription | None = None  # until it is known, nobody is answered
         self._receive: Receive | None = None
-        self._asked: dict[NodeId, asyncio.Future[OverlayDescription]] = {}
+        self._queries: dict[NodeId, asyncio.Future[OverlayDescription]] = {}
 
     async def open(self, on_receive: Receive | None) -> None:
-        """Without anybody who hears: only to ask."""
+        """Without `on_receive`: only to send queries."""
         self._receive = on_receive
-        await self.links.open(self._hear)
+        await self.links.open(self._receive_frames)
 
     def send(self, to: NodeId, frame: bytes, lossy: bool) -> None:
         self.links.send(to, frame, lossy)
@@ -49,35 +49,35 @@ class Discovery:
     async def close(self) -> None:
         await self.links.close()
 
-    async def ask(self, node: NodeId, patience_s: float) -> OverlayDescription:
-        """TimeoutError: it does not say."""
+    async def query(self, node: NodeId, patience_s: float) -> OverlayDescription:
+        """The overlay of that node; TimeoutError: it does not answer."""
         answered: asyncio.Future[OverlayDescription] = asyncio.get_running_loop().create_future()
-        self._asked[node] = answered
+        self._queries[node] = answered
         try:
             self.send(node, QUESTION, False)
             async with asyncio.timeout(patience_s):
                 return await answered
         finally:
-            del self._asked[node]
+            del self._queries[node]
 
-    def _hear(self, sender: NodeId, frames: Sequence[bytes]) -> None:
-        said = [frame for frame in frames if frame[:1] == QUESTION[:1]]
-        for frame in said:
-            self._hear_about(sender, frame)
-        if said:
+    def _receive_frames(self, sender: NodeId, frames: Sequence[bytes]) -> None:
+        discovery_frames = [frame for frame in frames if frame[:1] == QUESTION[:1]]
+        for frame in discovery_frames:
+            self._receive_discovery(sender, frame)
+        if discovery_frames:
             frames = [frame for frame in frames if frame[:1] != QUESTION[:1]]
         if frames and self._receive is not None:
             self._receive(sender, frames)
 
-    def _hear_about(self, sender: NodeId, frame: bytes) -> None:
+    def _receive_discovery(self, sender: NodeId, frame: bytes) -> None:
         if frame == QUESTION:
             if self.about is not None:
                 self.send(sender, ANSWER + msgspec.msgpack.encode(self.about), False)
             return
-        asked = self._asked.get(sender)
-        if asked is None or asked.done() or len(frame) > LONGEST or frame[:2] != ANSWER:
-            return  # nobody was asked
+        answer = self._queries.get(sender)
+        if answer is None or answer.done() or len(frame) > LONGEST or frame[:2] != ANSWER:
+            return  # no answer to a query of ours
         try:
-            asked.set_result(msgspec.msgpack.decode(frame[2:], type=OverlayDescription))
+            answer.set_result(msgspec.msgpack.decode(frame[2:], type=OverlayDescription))
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            asked.set_exception(ValueError("it answers what nobody understands"))
+            answer.set_exception(ValueError("its answer is not valid"))

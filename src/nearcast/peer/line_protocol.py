@@ -21,7 +21,7 @@ from nearcast.space.shapes import ShapeKind
 
 
 def unique_ids(rng: Random) -> Iterator[int]:
-    """Identifiers that nobody else uses, though nobody is asked: from blocks drawn by chance."""
+    """Identifiers that no other peer uses: from blocks that are drawn at random."""
     while True:
         first = rng.getrandbits(37) << 16
         yield from range(first, first + 2**16)
@@ -30,8 +30,8 @@ def unique_ids(rng: Random) -> Iterator[int]:
 class LineProtocol:
     """Translates an application's requests to commands, and deliveries to notices."""
 
-    def __init__(self, say: Callable[[messages.Notice], None]) -> None:
-        self._say = say
+    def __init__(self, send_notice: Callable[[messages.Notice], None]) -> None:
+        self._send_notice = send_notice
         self._numbers = unique_ids(SystemRandom())
         self._ids: dict[messages.SubscriptionNumber, SubscriptionId] = {}
         self._wanted: dict[SubscriptionId, messages.SubscriptionNumber] = {}
@@ -43,7 +43,7 @@ class LineProtocol:
                 if request.retain:
                     raise ValueError("a peer keeps no states: publish without retain")
                 if request.name:
-                    raise ValueError("a peer speaks for itself: publish without a name")
+                    raise ValueError("a peer publishes as itself alone: publish without a name")
                 where = shape_from_fields(
                     request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
                 )
@@ -80,7 +80,7 @@ class LineProtocol:
 
     def _subscribe(self, request: messages.SubscribeRequest) -> commands.Subscribe:
         if request.watch or request.rates or request.closest or request.budget:
-            raise ValueError("a peer hears everything: no watch, rates, closest or budget")
+            raise ValueError("a peer receives everything: no watch, rates, closest or budget")
         bound = request.variables and request.area.formula
         known = self._ids.get(request.subscription)
         command = commands.Subscribe(
@@ -105,11 +105,11 @@ class LineProtocol:
             t = host.obey(node, command)
         except ValueError as why:
             number = messages.JSON.request_id(line) if request is None else request.id
-            self._say(messages.ErrorNotice(str(why), number))
+            self._send_notice(messages.ErrorNotice(str(why), number))
             return
         if request.id is not None:
             publication = command.publication if isinstance(command, commands.Publish) else None
-            self._say(messages.DoneNotice(request.id, t, publication))
+            self._send_notice(messages.DoneNotice(request.id, t, publication))
 
     def deliver(
         self, _node: NodeId, publication: Publication, subscriptions: Sequence[SubscriptionId]
@@ -119,7 +119,7 @@ class LineProtocol:
             return  # all of them have ended meanwhile
         payload, s = self.opened(publication.payload), publication.shape
         disc, box = s.kind == ShapeKind.DISC, s.kind == ShapeKind.BOX
-        self._say(
+        self._send_notice(
             messages.MessageNotice(
                 to, publication.node, publication.id, publication.t, s.x, s.y, payload, False,
                 publication.attributes, publication.channel, s.z, s.rx if disc else None,

@@ -149,66 +149,68 @@ class LivePeer:
         identity = load_identity(options.key) if options.key else new_identity()
         if options.join is None:
             _ = options.parameters  # what is wrong with them is told before anything begins
-        met = about = None
+        contact = about = None
         served: LinkTransport | None = None
         begins = options.join is None and BOOTSTRAPS[options.overlay].server is not None
-        reception = self._reception(identity, 0 if begins or options.serve else options.port)
-        await reception.open(None)
+        discovery = self._make_discovery(identity, 0 if begins or options.serve else options.port)
+        await discovery.open(None)
         try:
             if options.join is not None:
-                met, about = await self._meet(reception, *options.join)
+                contact, about = await self._contact(discovery, *options.join)
             about = self._agreed(about)
             self.bootstrap = BOOTSTRAPS[about.overlay]
             parameters = parse_settings(about.overlay, about.settings)
             self.host = self._home.host_of(about.overlay)
             if begins or options.serve:
-                served = await self._serve(identity.as_server(), parameters, about, met)
-                reception.links.add_record(served.record)
-                met = served.name
+                served = await self._serve(identity.as_server(), parameters, about, contact)
+                discovery.links.add_record(served.record)
+                contact = served.name
         except BaseException:
-            await reception.close()
+            await discovery.close()
             raise
-        self.links = reception.links
-        contact = identity.name if met is None else self._served_by(met)
+        self.links = discovery.links
+        contact = identity.name if contact is None else self._served_by(contact)
         self.node = self.bootstrap.entity(parameters, identity.name, SystemRandom(), contact)
-        reception.about = self.about = about
+        discovery.about = self.about = about
         self._acquaintances = KnownPeers(self.bootstrap, self.node, self.links.book)
         self.introduce()
-        await self.host.start(self.node, reception, self._signing(self.links))
-        asked = served or self.links
-        self.address = asked.host, asked.port
+        await self.host.start(self.node, discovery, self._signing(self.links))
+        listening = served or self.links
+        self.address = listening.host, listening.port
         return messages.WelcomeNotice(identity.name, self.host.now, format_address(*self.address))
 
-    def _agreed(self, said: OverlayDescription | None) -> OverlayDescription:
+    def _agreed(self, described: OverlayDescription | None) -> OverlayDescription:
         """Overlay and settings: the other's, unless ours say otherwise."""
         options = self.options
-        if said is not None and options.overlay not in ("", said.overlay):
+        if described is not None and options.overlay not in ("", described.overlay):
             assert options.join is not None
             where = format_address(*options.join)
-            raise ValueError(f"{where} is in an overlay of {said.overlay}, not {options.overlay}")
-        overlay = said.overlay if said else options.overlay
+            raise ValueError(
+                f"{where} is in an overlay of {described.overlay}, not {options.overlay}"
+            )
+        overlay = described.overlay if described else options.overlay
         if overlay not in BOOTSTRAPS:
             raise ValueError(f"no overlay {overlay!r} is known here")
         if options.serve and options.join and not BOOTSTRAPS[overlay].servers_join:
             raise ValueError(f"an overlay of {overlay} has no room for a further server")
-        if said is not None and said.signed == options.unsigned:
+        if described is not None and described.signed == options.unsigned:
             assert options.join is not None
             where = format_address(*options.join)
             raise ValueError(
                 f"publications are signed in the overlay at {where}: leave out --unsigned"
-                if said.signed
+                if described.signed
                 else f"publications are not signed in the overlay at {where}: join with --unsigned"
             )
-        settings = {**(said.settings if said else {}), **options.settings}
+        settings = {**(described.settings if described else {}), **options.settings}
         if overlay == "brokers" and settings.get("interest") == "object" and not options.unsigned:
             # They publish under a channel of their own making, which no signature covers.
             raise ValueError("brokers with interest=object cannot sign: use --unsigned")
         return OverlayDescription(overlay, settings, not options.unsigned)
 
-    async def _meet(
-        self, reception: Discovery, host: str, port: int
+    async def _contact(
+        self, discovery: Discovery, host: str, port: int
     ) -> tuple[NodeId, OverlayDescription]:
-        where, links = format_address(host, port), reception.links
+        where, links = format_address(host, port), discovery.links
         try:
             name = await links.meet(host, port, JOIN_WITHIN_S)
         except TimeoutError:
@@ -219,36 +221,40 @@ class LivePeer:
                 f"{where} hangs up: it is no peer, or has the key that this one has"
             ) from None
         try:
-            return name, await reception.ask(name, JOIN_WITHIN_S)
+            return name, await discovery.query(name, JOIN_WITHIN_S)
         except TimeoutError:
             raise TimeoutError(f"{where} is a node, but does not say of which overlay") from None
 
-    def _served_by(self, met: NodeId) -> NodeId:
+    def _served_by(self, contact: NodeId) -> NodeId:
         """Whoever has met a client knows by it where the server is."""
-        if self.bootstrap.server is None or met >= FIRST_SERVER:
-            return met
+        if self.bootstrap.server is None or contact >= FIRST_SERVER:
+            return contact
         servers = [name for name in self.links.book.names() if name >= FIRST_SERVER]
         if not servers:
             raise ValueError("this peer serves nobody, and knows nobody who does")
         return servers[0]
 
     async def _serve(
-        self, identity: Identity, parameters: Struct, about: OverlayDescription, met: NodeId | None
+        self,
+        identity: Identity,
+        parameters: Struct,
+        about: OverlayDescription,
+        contact: NodeId | None,
     ) -> LinkTransport:
         assert self.bootstrap.server is not None
-        reception = self._reception(identity, self.options.port)
-        reception.about = about
+        discovery = self._make_discovery(identity, self.options.port)
+        discovery.about = about
         beside = identity.name
-        if met is not None and self.options.join is not None:
-            await reception.open(None)
-            await reception.links.meet(*self.options.join, JOIN_WITHIN_S)
-            self.links = reception.links
-            beside = self._served_by(met)
+        if contact is not None and self.options.join is not None:
+            await discovery.open(None)
+            await discovery.links.meet(*self.options.join, JOIN_WITHIN_S)
+            self.links = discovery.links
+            beside = self._served_by(contact)
         server = self.bootstrap.server(parameters, identity.name, SystemRandom(), beside)
-        await self.host.start(server, reception, self._signing(reception.links))
-        return reception.links
+        await self.host.start(server, discovery, self._signing(discovery.links))
+        return discovery.links
 
-    def _reception(self, identity: Identity, port: int) -> Discovery:
+    def _make_discovery(self, identity: Identity, port: int) -> Discovery:
         options = self.options
         return Discovery(LINKS[options.link](identity, options.own_host(), port))
 
@@ -257,7 +263,7 @@ class LivePeer:
 
     def introduce(self) -> None:
         """The node hears of those whom its transport knows."""
-        self._acquaintances.tell(unix_time())
+        self._acquaintances.introduce_due(unix_time())
 
 
 async def _explain_no_answer(host: str, port: int, link: str) -> str:
@@ -279,30 +285,32 @@ def open_recording(options: PeerOptions, more: dict[str, Setting]) -> LiveRecord
 
 
 async def run_peer(
-    options: PeerOptions, lines: asyncio.Queue[bytes | None], say: Callable[[messages.Notice], None]
+    options: PeerOptions,
+    lines: asyncio.Queue[bytes | None],
+    send_notice: Callable[[messages.Notice], None],
 ) -> None:
     """From the welcome until the application leaves; None among the lines makes it leave too."""
-    desk, recording = LineProtocol(say), open_recording(options, {})
+    line_protocol, recording = LineProtocol(send_notice), open_recording(options, {})
     home = ProcessHost(
-        recording.recorder if recording else Recorder(MemoryTrace(), "none"), desk.deliver
+        recording.recorder if recording else Recorder(MemoryTrace(), "none"), line_protocol.deliver
     )
     member = LivePeer(options, home)
     try:
-        say(await member.start())
+        send_notice(await member.start())
         host, node_id = member.host, member.node.id
         gone = asyncio.create_task(host.stopped(node_id))
         gone.add_done_callback(lambda _: lines.put_nowait(None))
         chores = asyncio.create_task(_run_periodic_tasks(member))
         while (line := await lines.get()) is not None:
             if node_id in host.nodes:
-                desk.obey(host, node_id, line)
+                line_protocol.obey(host, node_id, line)
         gone.cancel()
         chores.cancel()
     finally:
         await home.stop()
         if recording is not None:
             recording.close(home.summary())
-    say(messages.ByeNotice("left"))
+    send_notice(messages.ByeNotice("left"))
 
 
 async def _run_periodic_tasks(member: LivePeer) -> None:
@@ -343,9 +351,9 @@ def run_peer_process(options: PeerOptions) -> None:
         # A thread of its own, which nobody waits for: reading a terminal cannot be given up.
         threading.Thread(target=read_lines, daemon=True).start()
         with suppress(asyncio.CancelledError):
-            await run_peer(options, lines, say)
+            await run_peer(options, lines, send_notice)
 
-    def say(notice: messages.Notice) -> None:
+    def send_notice(notice: messages.Notice) -> None:
         if isinstance(notice, messages.WelcomeNotice):
             welcomed.set()
         sys.stdout.write(messages.JSON.encode(notice).decode() + "\n")

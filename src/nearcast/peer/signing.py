@@ -40,12 +40,12 @@ DISTRUST: Time = SECOND
 def signed_bytes(publication: Publication, payload: bytes) -> bytes:
     """What the author signs. Numbers and the order of attributes have one form only."""
     shape = publication.shape
-    said = (
+    fields = (
         publication.id, publication.node, publication.t,
         int(shape.kind), *map(float, (shape.x, shape.y, shape.z, shape.rx, shape.ry, shape.rz)),
         publication.channel, sorted(publication.attributes.items()), payload,
     )  # fmt: skip
-    return b"nearcast publication" + msgspec.msgpack.encode(said)
+    return b"nearcast publication" + msgspec.msgpack.encode(fields)
 
 
 def carried_publications(message: Message) -> Sequence[Publication]:
@@ -67,13 +67,13 @@ class _AcceptedPublication:
 
 
 class _Author:
-    """What was heard of one author. `floor`: nothing as old as that is accepted any more."""
+    """The accepted publications of one author. `floor`: nothing as old as that is accepted now."""
 
-    __slots__ = ("floor", "heard")
+    __slots__ = ("accepted", "floor")
 
     def __init__(self) -> None:
         self.floor: Time = -1
-        self.heard: dict[PublicationId, _AcceptedPublication] = {}
+        self.accepted: dict[PublicationId, _AcceptedPublication] = {}
 
 
 class Signing:
@@ -94,9 +94,9 @@ class Signing:
     def signed(self, command: Publish, now: Time) -> Publish:
         """The command with a payload that begins with the author's signature."""
         publication = command.stamped(self._identity.name, now)
-        words = signed_bytes(publication, command.payload)
-        signature = self._identity.sign(words)
-        self._remember(publication, _digest(signature, words), now)
+        fields = signed_bytes(publication, command.payload)
+        signature = self._identity.sign(fields)
+        self._remember(publication, _digest(signature, fields), now)
         return replace(command, payload=signature + command.payload)
 
     def check(self, publication: Publication, sender: NodeId, now: Time) -> None:
@@ -107,8 +107,8 @@ class Signing:
             raise SignatureError("stale")
         known = self._known(publication)
         signature, payload = _split(publication)
-        words = signed_bytes(publication, payload)
-        digest = _digest(signature, words)
+        fields = signed_bytes(publication, payload)
+        digest = _digest(signature, fields)
         if known is not None:
             if known.digest != digest:
                 raise SignatureError("altered")
@@ -121,7 +121,7 @@ class Signing:
             raise SignatureError("unknown author")
         if now < self._distrusted.get(sender, 0):
             raise SignatureError("from a forger")
-        if not verify_signature(key, signature, words):
+        if not verify_signature(key, signature, fields):
             self._distrusted[sender] = now + DISTRUST
             raise SignatureError("forged")
         self._remember(publication, digest, now)
@@ -145,7 +145,7 @@ class Signing:
 
     def _known(self, publication: Publication) -> _AcceptedPublication | None:
         author = self._authors.get(publication.node)
-        return None if author is None else author.heard.get(publication.id)
+        return None if author is None else author.accepted.get(publication.id)
 
     def _remember(self, publication: Publication, digest: bytes, now: Time) -> None:
         if now - self._swept >= FRESH or self._count >= self._most:
@@ -155,7 +155,7 @@ class Signing:
             if len(self._authors) >= self._most and publication.node != self._identity.name:
                 raise SignatureError("too many authors")
             author = self._authors[publication.node] = _Author()
-        author.heard[publication.id] = _AcceptedPublication(publication.t, digest)
+        author.accepted[publication.id] = _AcceptedPublication(publication.t, digest)
         self._count += 1
 
     def _sweep(self, now: Time) -> None:
@@ -165,19 +165,19 @@ class Signing:
         self._swept = now
         self._distrusted = {node: t for node, t in self._distrusted.items() if t > now}
         for author in self._authors.values():
-            author.heard = {n: h for n, h in author.heard.items() if h.t >= now - FRESH}
-        self._count = sum(len(author.heard) for author in self._authors.values())
+            author.accepted = {n: h for n, h in author.accepted.items() if h.t >= now - FRESH}
+        self._count = sum(len(author.accepted) for author in self._authors.values())
         if self._count >= self._most:
             for author in self._authors.values():
-                by_time = sorted(author.heard.items(), key=lambda item: item[1].t)
+                by_time = sorted(author.accepted.items(), key=lambda item: item[1].t)
                 half = (len(by_time) + 1) // 2
                 author.floor = max(author.floor, by_time[half - 1][1].t if half else -1)
-                author.heard = {n: h for n, h in by_time[half:] if h.t > author.floor}
-            self._count = sum(len(author.heard) for author in self._authors.values())
+                author.accepted = {n: h for n, h in by_time[half:] if h.t > author.floor}
+            self._count = sum(len(author.accepted) for author in self._authors.values())
         self._authors = {
             name: author
             for name, author in self._authors.items()
-            if author.heard or author.floor >= now - FRESH
+            if author.accepted or author.floor >= now - FRESH
         }
 
 
@@ -185,5 +185,5 @@ def _split(publication: Publication) -> tuple[bytes, bytes]:
     return publication.payload[:SIGNATURE_BYTES], publication.payload[SIGNATURE_BYTES:]
 
 
-def _digest(signature: bytes, words: bytes) -> bytes:
-    return blake2b(signature + words, digest_size=DIGEST_BYTES).digest()
+def _digest(signature: bytes, fields: bytes) -> bytes:
+    return blake2b(signature + fields, digest_size=DIGEST_BYTES).digest()

@@ -93,19 +93,19 @@ def read_sweep(file: Path) -> list[SweepMember]:
     """All scenarios of a sweep file, each once, and checked."""
     try:
         with open(file, "rb") as opened:
-            asked = tomllib.load(opened)
+            given = tomllib.load(opened)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not a TOML file: {error}") from None
-    settings = asked.pop("settings", {})
+    settings = given.pop("settings", {})
     if not isinstance(settings, dict):
         raise ValueError(f"settings must be a table of settings, not {settings!r}")
-    for name in asked:
+    for name in given:
         if name not in KEY_TYPES:
             raise ValueError(f"no key {name!r}; there are {', '.join(KEY_TYPES)} and settings")
     for name in REQUIRED_KEYS:
-        if name not in asked:
+        if name not in given:
             raise ValueError(f"{file} has no {name}")
-    choices = {name: check_values(name, value, KEY_TYPES[name]) for name, value in asked.items()}
+    choices = {name: check_values(name, value, KEY_TYPES[name]) for name, value in given.items()}
     choices |= {
         f"settings.{name}": check_values(f"settings.{name}", value, SETTING_TYPES)
         for name, value in settings.items()
@@ -183,13 +183,13 @@ def run_members(
             failure_file(out, each.run).unlink(missing_ok=True)
         began = monotonic()
 
-        def look() -> None:
+        def report() -> None:
             if show is not None:
                 show(count_progress(members, missing, out, monotonic() - began))
 
-        look()
-        outcomes = run_scenarios(spark, [each.scenario for each in missing], out, look)
-        look()
+        report()
+        outcomes = run_scenarios(spark, [each.scenario for each in missing], out, report)
+        report()
         remove_unfinished(traces)
     failed = {outcome.run for outcome in outcomes if outcome.message}
     return SweepSummary(
@@ -236,7 +236,7 @@ def count_progress(
 
 
 def run_scenarios(
-    spark: SparkSession, scenarios: Sequence[Scenario], out: Path, look: Callable[[], None]
+    spark: SparkSession, scenarios: Sequence[Scenario], out: Path, report: Callable[[], None]
 ) -> list[TaskOutcome]:
     """One task for each scenario. A task writes its trace and returns only its outcome."""
     if not scenarios:
@@ -253,7 +253,7 @@ def run_scenarios(
         outcomes = pool.submit(collect)
         try:
             while not wait([outcomes], POLL_S).done:
-                look()
+                report()
         except BaseException:  # also an interrupt: nobody waits for the other tasks any more
             context.cancelJobGroup(JOB_GROUP)
             raise

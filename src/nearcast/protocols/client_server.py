@@ -162,25 +162,27 @@ class CentralServer(Node):
 
     def on_messages(self, arrivals: Sequence[tuple[NodeId, Message]]) -> None:
         """Publications that arrive together are matched together."""
-        posts: list[Publication] = []
+        publications: list[Publication] = []
         for sender, message in arrivals:
             if isinstance(message, Post) and message.publication.node == sender:
-                posts.append(message.publication)
+                publications.append(message.publication)
                 continue
-            self._notify_all(posts)
-            posts = []
+            self._notify_all(publications)
+            publications = []
             self.on_message(sender, message)
-        self._notify_all(posts)
+        self._notify_all(publications)
 
-    def _notify_all(self, posts: list[Publication]) -> None:
-        if not posts:
+    def _notify_all(self, publications: list[Publication]) -> None:
+        if not publications:
             return
-        matches = self.matcher.match_many(make_batch(posts))
+        matches = self.matcher.match_many(make_batch(publications))
         order = np.lexsort((matches.subscription, matches.publication))
         wanted = matches.subscription[order].tolist()
-        ends = np.searchsorted(matches.publication[order], np.arange(len(posts)), "right").tolist()
+        ends = np.searchsorted(
+            matches.publication[order], np.arange(len(publications)), "right"
+        ).tolist()
         begin = 0
-        for publication, end in zip(posts, ends, strict=True):
+        for publication, end in zip(publications, ends, strict=True):
             self._notify(publication, wanted[begin:end])
             begin = end
 
@@ -194,10 +196,10 @@ class CentralServer(Node):
     def _overtaken(self, sender: NodeId, subscription: Subscription, message: Message) -> bool:
         known = self.subscriptions.get(sender, {}).get(subscription.id)
         since = subscription.region.since
-        said = message.t if isinstance(message, Tuned) else since
+        made = message.t if isinstance(message, Tuned) else since
         return (
             (known is not None and since < known.region.since)
-            or said < self.tuned.get(subscription.id, -1)
+            or made < self.tuned.get(subscription.id, -1)
             or since <= self.left.get(sender, -1)
             or since <= self.ended.get((sender, subscription.id), -1)
         )
@@ -223,7 +225,7 @@ class CentralServerClient(Node):
         self.memory = memory
         self.interests = ActiveInterests()
         self.subscriptions = self.interests.current
-        self.heard: dict[NodeId, tuple[Time, Vector]] = {}
+        self.recent_publishers: dict[NodeId, tuple[Time, Vector]] = {}
         self.delivered = DeliveredPublications()
         # From when until when each subscription is in force: the server, which knows of changes
         # later, may notify of publications made before or after.
@@ -266,7 +268,7 @@ class CentralServerClient(Node):
                     # Two messages lie between publisher and subscriber: Post and Notify.
                     self.out.deliver(publication, mine, 2)
                     s = publication.shape
-                    self.heard[publication.node] = (self.now, (s.x, s.y, s.z))
+                    self.recent_publishers[publication.node] = (self.now, (s.x, s.y, s.z))
             case Ask(subscription) if sender == self.server:
                 if subscription in self.subscriptions:
                     self.out.send(self.server, Interest(self.subscriptions[subscription]))
@@ -281,7 +283,7 @@ class CentralServerClient(Node):
         """The publishers of the last seconds, and where they published."""
         return [
             (other, where)
-            for other, (t, where) in self.heard.items()
+            for other, (t, where) in self.recent_publishers.items()
             if now - t <= self.memory and other != self.id
         ]
 
@@ -291,7 +293,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
     # scan | grid | rtree | lazy | swept: who wants a publication; all give one answer
     matcher: str = "grid"
-    memory_s: float = 2.0  # seconds for which a client knows whom it heard; views grow with it
+    memory_s: float = 2.0  # seconds for which a client remembers publishers
 
     def __post_init__(self) -> None:
         if self.matcher not in EXACT:

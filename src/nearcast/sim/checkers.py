@@ -62,7 +62,7 @@ class DeliveredOnce(Checker):
         delivered = self._delivered.setdefault(subscription, {})
         if publication.id in delivered:
             raise InvariantError(
-                f"at {now} node {node} heard publication {publication.id} twice "
+                f"at {now} node {node} received publication {publication.id} twice "
                 f"for subscription {subscription}"
             )
         delivered[publication.id] = None
@@ -80,7 +80,7 @@ class PublisherOrder(Checker):
         key = (subscription, publication.node)
         if publication.t < self._latest.get(key, 0):
             raise InvariantError(
-                f"at {now} node {node} heard publication {publication.id} of {publication.node} "
+                f"at {now} node {node} received publication {publication.id} of {publication.node} "
                 "after a later one"
             )
         self._latest[key] = publication.t
@@ -94,6 +94,6 @@ class NotBeforePublished(Checker):
     ) -> None:
         if now < publication.t:
             raise InvariantError(
-                f"at {now} node {node} heard publication {publication.id} for subscription "
+                f"at {now} node {node} received publication {publication.id} for subscription "
                 f"{subscription}, which was made at {publication.t}"
             )

@@ -55,10 +55,10 @@ class FaultInjector:
 
     def begin(self) -> None:
         for entity in self._world.present():
-            self.meet(entity)
+            self.add(entity)
         self._world.plan(SECOND, self._strike)
 
-    def meet(self, entity: NodeId) -> None:
+    def add(self, entity: NodeId) -> None:
         """An entity has joined: decide whether it is slow."""
         self._network.slow.pop(entity, None)
         if self._rng.random() < self._p.slow:

@@ -170,7 +170,7 @@ class SimulatedWorld:
             self.simulation.checkers.append(checker)
         self.begins: Time = 0  # when the workload begins
         self._returns: dict[NodeId, int] = {}
-        self._gone: dict[NodeId, None] = {}  # said goodbye while they were down
+        self._gone: dict[NodeId, None] = {}  # those that left while they were down
         self._faults: faults_.FaultInjector | None = None
 
     @property
@@ -288,7 +288,7 @@ class SimulatedWorld:
         if entity not in self.simulation.nodes and may_return:
             self._start(entity)
             if self._faults is not None:
-                self._faults.meet(entity)
+                self._faults.add(entity)
             # A microsecond later: this moment's publications may have been made already.
             self._live(entity, self.simulation.now - self.begins + 1)
 

@@ -113,7 +113,7 @@ def _scenario_problems(root: Path) -> list[Problem]:
 
 
 def _survey(root: Path, name: str, more_rules: Sequence[Rule] = ()) -> _TableFindings:
-    findings = [_look_at(part, name, more_rules) for part in files(root, name)]
+    findings = [_check_file(part, name, more_rules) for part in files(root, name)]
     columns = _KEPT.get(name, ())
     kept = pa.concat_tables(
         [table for found in findings for table in found.kept]
@@ -181,12 +181,12 @@ class _FileFindings:
 
 def _example(rule: Rule, row: dict[str, object]) -> str:
     """The row as text, led by what the parser says of it, if there is one."""
-    said = rule.fault(str(row[rule.text])) if rule.text else None
+    reason = rule.fault(str(row[rule.text])) if rule.text else None
     values = ", ".join(f"{name}={value!r}" for name, value in row.items() if value is not None)
-    return (f"{said}: {values}" if said else values)[:MAX_EXAMPLE]
+    return (f"{reason}: {values}" if reason else values)[:MAX_EXAMPLE]
 
 
-def _look_at(part: Path, name: str, more_rules: Sequence[Rule]) -> _FileFindings:
+def _check_file(part: Path, name: str, more_rules: Sequence[Rule]) -> _FileFindings:
     schema = TABLES[name]
     found = _FileFindings(name, part, (*RULES[name], *more_rules))
     try:

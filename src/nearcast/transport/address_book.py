@@ -87,9 +87,9 @@ class AddressBook:
 
     def since(self, number: int) -> tuple[int, list[PeerRecord]]:
         """Records learnt after the one of this number, oldest first, and the latest number."""
-        news: list[PeerRecord] = []
+        newer: list[PeerRecord] = []
         for own, record in reversed(self._records.values()):
             if own <= number:
                 break
-            news.append(record)
-        return self.latest, news[::-1]
+            newer.append(record)
+        return self.latest, newer[::-1]

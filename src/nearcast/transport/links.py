@@ -355,8 +355,8 @@ class LinkTransport(ABC):
     def _write(self, link: Link, frames: Iterable[bytes], first: tuple[bytes, ...] = ()) -> None:
         """All at once: one system call, however many frames."""
         parts = [*first]
-        link.records_sent, news = self.book.since(link.records_sent)
-        records_sent = [record for record in news if record.name != link.peer]
+        link.records_sent, newer = self.book.since(link.records_sent)
+        records_sent = [record for record in newer if record.name != link.peer]
         for i in range(0, len(records_sent), RECORDS_PER_FRAME):
             parts += make_frame(
                 RECORDS, msgspec.msgpack.encode(records_sent[i : i + RECORDS_PER_FRAME])

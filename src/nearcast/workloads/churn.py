@@ -111,7 +111,7 @@ def _draw_actions(
 ) -> Iterator[tuple[Time, NodeId, ChurnAction]]:
     present: list[NodeId] = []
     arrivals, newcomers = count(), count(entities)
-    goodbye = ChurnAction.LEAVE if chosen.churn_by == "leave" else ChurnAction.CRASH
+    how = ChurnAction.LEAVE if chosen.churn_by == "leave" else ChurnAction.CRASH
     victims, crashed = stream(seed, "churn", "victims"), stream(seed, "churn", "crash")
     for t, cause in _schedule_causes(chosen, entities, seconds, seed):
         match cause:
@@ -122,7 +122,7 @@ def _draw_actions(
                 place = victims.randrange(len(present))
                 gone, present[place] = present[place], next(newcomers)
                 yield t, present[place], ChurnAction.JOIN
-                yield t, gone, goodbye
+                yield t, gone, how
             case ChurnCause.FLASH:
                 crowd = list(islice(newcomers, chosen.flash_nodes))
                 present += crowd

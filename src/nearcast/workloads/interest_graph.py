@@ -171,12 +171,12 @@ class InterestGraph(Struct, frozen=True):
         """A newcomer takes the place and the interests of an entity that was there before."""
         vertex = entity % len(self.graph)
         place = self.place(vertex)
-        # Its own place first, from which nobody else speaks: that is where an overlay puts it.
-        heard = [disc(*self.place(other)[:2], INTEREST_RADIUS) for other in self.graph[vertex]]
+        # Its own place first, from which nobody else publishes: that is where an overlay puts it.
+        others = [disc(*self.place(other)[:2], INTEREST_RADIUS) for other in self.graph[vertex]]
         rng = stream(self.seed, "interest-graph", "phase", entity, stay)
         chosen = self.parameters
         return StationaryEntity(
-            first_id(entity, stay), begins, place, (point(*place), *heard), chosen.rate,
+            first_id(entity, stay), begins, place, (point(*place), *others), chosen.rate,
             1 - rng.random(), self.payload,
         )  # fmt: skip
 

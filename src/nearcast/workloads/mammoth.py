@@ -28,7 +28,7 @@ from nearcast.workloads.walker import RegionTimeline
 from nearcast.workloads.workload import Scheduled, Workload, first_id
 
 WIDTH, HEIGHT = 6.0, 4.0  # of the area of interest ([Evolving] section 3)
-MOST_ASKED = 100  # players whom one asks before it gives up looking for a leader
+MOST_CANDIDATES = 100  # players whom one asks before it gives up looking for a leader
 APPLE: dict[str, bool | int | float | str] = {"action": "pick-up", "object": "apple"}
 
 
@@ -179,7 +179,7 @@ class Mammoth(Struct, frozen=True):
         if not self.follows(entity):
             return None
         rng = stream(self.seed, "mammoth", "leader", entity)
-        others = rng.sample(range(self.entities), min(self.entities, MOST_ASKED))
+        others = rng.sample(range(self.entities), min(self.entities, MOST_CANDIDATES))
         return next((other for other in others if not self.follows(other)), None)
 
 

@@ -143,8 +143,8 @@ class PlanetPi4Player:
             if is_turn or (is_update and is_alive):
                 flight = self.flight(t)
                 yield t, Move(first, _ball(flight, radius))
-                believed = own.at(t)
-                off = dist((believed.x, believed.y, believed.z), flight.place)
+                predicted = own.at(t)
+                off = dist((predicted.x, predicted.y, predicted.z), flight.place)
                 if is_turn or off > DRIFT_SHARE * radius:
                     yield t, Move(first + 1, _ball(flight, radius / 2))
                     own = _ball(flight, radius / 2).stamped(t)

@@ -56,7 +56,7 @@ class ReceivedUpdate(NamedTuple):
     known: Time
     by: NodeId
     ship: NodeId
-    said: Time
+    made: Time
     place: Vector
     velocity: Vector
 
@@ -72,10 +72,10 @@ class PositionError(NamedTuple):
 
 
 def position_errors(
-    heard: Iterable[ReceivedUpdate], truth: Iterable[tuple[Time, NodeId, Vector]], memory: Time
+    received: Iterable[ReceivedUpdate], truth: Iterable[tuple[Time, NodeId, Vector]], memory: Time
 ) -> Iterator[PositionError]:
     """At each instant of the truth, for all who heard of a ship at most `memory` ago."""
-    due = sorted(heard)
+    due = sorted(received)
     beliefs: dict[tuple[NodeId, NodeId], ReceivedUpdate] = {}
     instants: dict[Time, dict[NodeId, Vector]] = {}
     for t, ship, place in truth:
@@ -85,11 +85,11 @@ def position_errors(
         while at < len(due) and due[at].known <= t:
             belief = due[at]
             before = beliefs.get((belief.by, belief.ship))
-            if before is None or before.said < belief.said:  # an older one may come later
+            if before is None or before.made < belief.made:  # an older one may come later
                 beliefs[belief.by, belief.ship] = belief
             at += 1
         for (by, ship), belief in beliefs.items():
             if ship in instants[t] and t - belief.known <= memory:
                 truly = instants[t][ship]
-                reckoned = predict(belief.place, belief.velocity, belief.said, t)
+                reckoned = predict(belief.place, belief.velocity, belief.made, t)
                 yield PositionError(t, by, ship, dist(belief.place, truly), dist(reckoned, truly))

@@ -78,8 +78,8 @@ class RecordedEntity:
             elif steps or region.moves:  # otherwise it stays where it has arrived
                 yield t, Move(self.first, region)
             if number > 0 or not late:
-                said = self.recording.payload
-                yield t, Publish(self.first + 1 + number, point(x, y, z), payload=said)
+                payload = self.recording.payload
+                yield t, Publish(self.first + 1 + number, point(x, y, z), payload=payload)
 
     def regions(self, stops: "Iterator[Fix]") -> "Iterator[tuple[Fix, Moving]]":
         """Each stop, with the region that begins there."""

@@ -29,8 +29,8 @@ class StationaryEntity(Struct, frozen=True):
         here, period = point(*self.place), SECOND / self.rate
         for number in count():
             t = self.begins + ceil((number + self.phase) * period)
-            said = self.first + len(self.wanted) + number
-            yield t, Publish(said, here, payload=self.payload)
+            publication = self.first + len(self.wanted) + number
+            yield t, Publish(publication, here, payload=self.payload)
 
     def position(self, t: Time) -> Vector:
         del t  # it is always there

@@ -184,10 +184,10 @@ class Ours:
 
     async def begin(self) -> None:
         await self._near.open(lambda *_: None)
-        await self._far.open(self._hear)
+        await self._far.open(self._receive)
         self.port = self._far.port
 
-    def _hear(self, _sender: int, frames: Sequence[bytes]) -> None:
+    def _receive(self, _sender: int, frames: Sequence[bytes]) -> None:
         self.received += len(frames)
 
     async def call(self, port: int) -> None:

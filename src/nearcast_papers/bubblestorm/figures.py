@@ -43,7 +43,7 @@ def draw_bars(
     if not groups or not names:
         return []
 
-    def word(at: float) -> str:
+    def label(at: float) -> str:
         return names[round(at)] if at == round(at) and 0 <= at < len(names) else ""
 
     places = [float(place) for place in range(len(names))]
@@ -51,12 +51,12 @@ def draw_bars(
         Series(name=group, x=places, y=list(heights), style=series_style(place), shape="bar")
         for place, (group, heights) in enumerate(groups.items())
     ]
-    return legend_chart(name, title, Axis("", word, low=-0.5, high=len(names) - 0.5), y, series)
+    return legend_chart(name, title, Axis("", label, low=-0.5, high=len(names) - 0.5), y, series)
 
 
-def line(name: str, curve: Mapping[int, float], look: str, dash: int = 0) -> Series:
+def line(name: str, curve: Mapping[int, float], style: str, dash: int = 0) -> Series:
     return Series(
-        name=name, x=[float(x) for x in curve], y=list(curve.values()), style=look, dash=dash
+        name=name, x=[float(x) for x in curve], y=list(curve.values()), style=style, dash=dash
     )
 
 

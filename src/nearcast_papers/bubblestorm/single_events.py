@@ -102,10 +102,10 @@ def measure_connection_setup() -> ConnectionSetup:
     rows: list[dict[str, Any]] = memory.table("messages").to_pylist()
     notes: list[dict[str, Any]] = memory.table("notes").to_pylist()
     trip = 2 * 50_000
-    asked: dict[tuple[int, int], Time] = {}
+    requested: dict[tuple[int, int], Time] = {}
     for row in rows:
         if row["kind"] == Contact.kind:
-            asked.setdefault((row["node"], row["to"]), row["t"])
+            requested.setdefault((row["node"], row["to"]), row["t"])
     met: dict[tuple[int, int], Time] = {}
     for note in notes:
         if note["fact"] == "met":
@@ -115,9 +115,9 @@ def measure_connection_setup() -> ConnectionSetup:
         if row["kind"] == DirectPublication.kind:
             first_update.setdefault((row["node"], row["to"]), row["t"])
     # Of two who call each other at once, the one called first has no call of its own to wait for.
-    pairs = [pair for pair in asked if pair in met and pair[::-1] not in asked]
+    pairs = [pair for pair in requested if pair in met and pair[::-1] not in requested]
     return ConnectionSetup(
-        [(met[pair] - asked[pair]) / trip for pair in pairs],
+        [(met[pair] - requested[pair]) / trip for pair in pairs],
         [(first_update[pair] - met[pair]) / trip for pair in pairs if pair in first_update],
     )
 
@@ -130,7 +130,7 @@ def neighbour_removal() -> list[str]:
     )
     area = Ball(0.0, 0.0, 0.0, 100.0)
 
-    def look(second: int, x: float) -> str:
+    def compare(second: int, x: float) -> str:
         now = second * SECOND
         if 7 in connections.open:
             connections.see(PeerPosition(7, x, 0.0, 0.0, 100.0, second * 1000), now)
@@ -142,4 +142,4 @@ def neighbour_removal() -> list[str]:
 
     connections.connect(PeerPosition(7, 50.0, 0.0, 0.0, 100.0, 0), 0)
     away = [50.0, 150.0, 150.0, 50.0, *[150.0] * 8]
-    return [look(second, x) for second, x in enumerate(away, 1)]
+    return [compare(second, x) for second, x in enumerate(away, 1)]

@@ -46,8 +46,8 @@ class DRTreeMeasures(PaperMeasures):
             usual |= {"nodes": nodes, "churn_rate": 0.0, "rate": RATE}
             usual |= {"network": "constant", "size": 1024 * sqrt(nodes / 1024)}
             usual |= {"jitter_ms": CYCLE_MS / 10, "spread": 30.0, "promotes": "coverage"}
-        asked = {**usual, "strategy": strategy, "hotspots": hotspots, **settings}
-        return self._counted.rows(table, **asked)
+        wanted = {**usual, "strategy": strategy, "hotspots": hotspots, **settings}
+        return self._counted.rows(table, **wanted)
 
     def curve(self, strategy: str, hotspots: str, **settings: Any) -> Curve:
         """By popularity (figures 2 and 6)."""

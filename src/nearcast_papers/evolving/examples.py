@@ -97,10 +97,10 @@ def staleness(interval: Time, seconds: int) -> tuple[float, list[float]]:
     engine.put(Subscription(1, 1, Formula(EVOLVING, SUBMITTED)))
     oldest, heights = 0.0, dict[float, None]()
     for tenth in range(10 * seconds):
-        heard = matching_places(engine, tenth * SECOND // 10)
+        matching = matching_places(engine, tenth * SECOND // 10)
         # The version of second s reaches from s - 2 to s + 2; two at once would reach further.
-        oldest = max(oldest, tenth / 10 - (max(heard) - 2))
-        heights[max(heard) - min(heard)] = None
+        oldest = max(oldest, tenth / 10 - (max(matching) - 2))
+        heights[max(matching) - min(matching)] = None
     return oldest, list(heights)
 
 

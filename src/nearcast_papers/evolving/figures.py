@@ -51,10 +51,10 @@ def values(keys: Iterable[float], measure: Callable[[float], float]) -> dict[flo
     return found
 
 
-def curve(name: str, found: Mapping[float, float], look: str, dash: int = 0) -> list[Series]:
+def curve(name: str, found: Mapping[float, float], style: str, dash: int = 0) -> list[Series]:
     if not found:
         return []
-    return [Series(name=name, x=list(found), y=list(found.values()), style=look, dash=dash)]
+    return [Series(name=name, x=list(found), y=list(found.values()), style=style, dash=dash)]
 
 
 def draw_by_design(
@@ -63,7 +63,7 @@ def draw_by_design(
     """Groups of bars, one for each measure; in each, a bar for each design."""
     labels, rules = list(measures), list(measures.values())
 
-    def word(at: float) -> str:
+    def label(at: float) -> str:
         return labels[round(at)] if at == round(at) and 0 <= at < len(labels) else ""
 
     def heights(design: str) -> dict[float, float]:
@@ -77,7 +77,7 @@ def draw_by_design(
             series.append(
                 Series(name=design, x=places, y=tops, style=style_of(design), shape="bar")
             )
-    return legend_chart(name, title, Axis("", word, low=-0.5, high=len(labels) - 0.5), y, series)
+    return legend_chart(name, title, Axis("", label, low=-0.5, high=len(labels) - 0.5), y, series)
 
 
 # The figures.
@@ -95,8 +95,8 @@ def draw_monitor(measures: EvolvingMeasures) -> list[Plot]:
         series = []
         for load, designs in curves.items():
             middles = {second + 0.5: one for second, one in enumerate(load)}
-            look, dash = style_of(designs[0]), DASHES.get(designs[0], 0)
-            series += curve(", ".join(designs), middles, look, dash)
+            style, dash = style_of(designs[0]), DASHES.get(designs[0], 0)
+            series += curve(", ".join(designs), middles, style, dash)
         plots += legend_chart(
             f"monitor-{'interests' if subscribing else 'all'}",
             f"Messages {what}, on the same movement",
@@ -192,9 +192,9 @@ def draw_saving(measures: EvolvingMeasures) -> list[Plot]:
         return []
     theory = {k / 10: 1 - 10 / k for k in range(10, round(10 * highest) + 20)}
     series = curve("1 − I/D", theory, "soft", 1)
-    for look, (name, some) in enumerate(points.items()):
+    for style, (name, some) in enumerate(points.items()):
         messages = {ratio: one.messages for ratio, one in some}
-        series += curve(f"{name}: messages", messages, series_style(look))
+        series += curve(f"{name}: messages", messages, series_style(style))
     loads = {ratio: one.load for ratio, one in points["game"]}
     series += curve("game: bytes of the whole load", loads, series_style(2))
     series += curve("the follow-up paper, if D/I = 31", {load_and_accuracy.RATIO: SAVED}, "alarm")
@@ -283,9 +283,9 @@ def draw_clocks(measures: EvolvingMeasures) -> list[Plot]:
 
     by_latency: list[Series] = []
     by_skew: list[Series] = []
-    for look, (pair, name) in enumerate(CLOCK_NAMES.items()):
-        by_latency += curve(name, late(pair), series_style(look))
-        by_skew += curve(name, skewed(pair), series_style(look))
+    for style, (pair, name) in enumerate(CLOCK_NAMES.items()):
+        by_latency += curve(name, late(pair), series_style(style))
+        by_skew += curve(name, skewed(pair), series_style(style))
     wrong = Axis("missed and spurious, of what should have been heard", share, low=0)
     return [
         *legend_chart(

@@ -36,10 +36,10 @@ def check_crossover(measures: EvolvingMeasures) -> tuple[str, bool]:
             for design in ("lazy", "periodic")
         )
         points.append((per_evolution(measures, pickups), lazy / periodic))
-    words = ", ".join(f"{ratio:.2f} at {x:.2f}" for x, ratio in points)
+    measured = ", ".join(f"{ratio:.2f} at {x:.2f}" for x, ratio in points)
     where = crossing(points)
     return (
-        f"LEES over PES: {words} publications per evolution; equal at "
+        f"LEES over PES: {measured} publications per evolution; equal at "
         f"{'no point' if where is None else f'{where:.2f}'}",
         points[0][1] < 1 < points[-1][1] and where is not None,
     )
@@ -77,7 +77,7 @@ def check_once_per_move(measures: EvolvingMeasures) -> tuple[str, bool]:
     """Claim 14."""
     found = {ms: measure_saving(measures, "mammoth", ms) for ms in SAVING_MS}
     off = {ms: (1 - one.messages) * one.ratio - 1 for ms, one in found.items()}
-    words = ", ".join(
+    measured = ", ".join(
         f"{1 - one.messages:.4f} for I/D = {1 / one.ratio:.4f} ({off[ms]:+.1%})"
         for ms, one in found.items()
     )
@@ -92,7 +92,7 @@ def check_once_per_move(measures: EvolvingMeasures) -> tuple[str, bool]:
         a < b and less < more for (a, less), (b, more) in pairwise(saved)
     )
     moving = ", ".join(f"{more:.1f} if {share:.0%}" for share, more in saved)
-    return f"{words}; messages saved per player and second: {moving} of the time moving", good
+    return f"{measured}; messages saved per player and second: {moving} of the time moving", good
 
 
 def check_headline(measures: EvolvingMeasures) -> tuple[str, bool]:
@@ -115,11 +115,11 @@ def check_accurate(measures: EvolvingMeasures) -> tuple[str, bool]:
     """Claim 16: Delivery is more accurate than with re-subscription (the follow-up paper)."""
     again = {ms: measures.errors("resubscribe", interval_ms=ms).all for ms in INTERVALS_MS}
     lazy = measures.errors("lazy").all
-    words = listed(((f"{ms / 1000:g} s", one) for ms, one in again.items()), ".1f", 100)
+    measured = listed(((f"{ms / 1000:g} s", one) for ms, one in again.items()), ".1f", 100)
     rises = all(a < b for a, b in pairwise(again.values()))
     trading = {d: measures.errors(d, workload="trading").all for d in ("resubscribe", "lazy")}
     return (
-        f"re-subscription every {words} %, LEES {lazy:.2%}; "
+        f"re-subscription every {measured} %, LEES {lazy:.2%}; "
         f"trading {listed(trading.items(), '.1f', 100)} %",
         rises and lazy < min(again.values()) and trading["lazy"] < trading["resubscribe"],
     )

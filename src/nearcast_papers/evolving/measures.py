@@ -49,7 +49,7 @@ class EvolutionTimes(Struct, frozen=True):
 class EvolvingMeasures(PaperMeasures):
     """The measures of the paper, over all seeds."""
 
-    def _asked(self, design: str, settings: dict[str, Any]) -> dict[str, Any]:
+    def _run_settings(self, design: str, settings: dict[str, Any]) -> dict[str, Any]:
         """The usual comparison, but for these settings."""
         stamp, moment = CLOCKS[0]
         usual = {
@@ -64,12 +64,12 @@ class EvolvingMeasures(PaperMeasures):
 
     def _rows(self, table: str, design: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
         """Those of the workload's own time."""
-        rows = self._counted.rows(table, **self._asked(design, settings))
+        rows = self._counted.rows(table, **self._run_settings(design, settings))
         return [row for row in rows if row.get("second", 0) < row["seconds"]]
 
     def _time(self, design: str, settings: dict[str, Any]) -> tuple[int, float, int]:
         """Entities of a run, the seconds of all runs, and how many runs there are."""
-        runs = self._counted.runs(**self._asked(design, settings))
+        runs = self._counted.runs(**self._run_settings(design, settings))
         return runs[0].nodes, sum(run.seconds for run in runs), len(runs)
 
     def traffic(self, design: str, **settings: Any) -> TrafficRates:

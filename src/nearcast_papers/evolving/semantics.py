@@ -33,8 +33,8 @@ def format_answers(found: Mapping[str, Any], forms: int = 1) -> str:
     """One answer of all engines, or each engine's own; an engine may be asked in several forms."""
     answers = list(found.values())
     if all(answer == answers[0] for answer in answers):
-        asked = "" if forms == 1 else f" in each of {forms} forms"
-        return f"{answers[0]}, by each of {len(answers) // forms} engines{asked}"
+        in_forms = "" if forms == 1 else f" in each of {forms} forms"
+        return f"{answers[0]}, by each of {len(answers) // forms} engines{in_forms}"
     return "; ".join(f"{name}: {answer}" for name, answer in found.items())
 
 
@@ -124,21 +124,23 @@ def crossover_run(measures: EvolvingMeasures, design: str, pickups: float) -> di
 def check_unchanged(measures: EvolvingMeasures) -> tuple[str, bool]:
     """Claim 7: PES: publications are matched in the original engine, without any changes (4.1)."""
     periodic, standard, different = examples.matching_costs(500)
-    words = f"{periodic} evaluations for 500 publications (standing ones: {standard})"
-    words += f", {different} different answers"
+    measured = f"{periodic} evaluations for 500 publications (standing ones: {standard})"
+    measured += f", {different} different answers"
     found = [crossover_run(measures, "periodic", pickups) for pickups in PICKUPS]
     rates = [one["evaluations"] for one in found]
-    asked = (
+    rates_text = (
         f"{found[0]['publications']:.1f} to {found[-1]['publications']:.1f} publications a second"
     )
-    words += f"; in runs with {asked}: {min(rates):.0f} to {max(rates):.0f} evaluations a second"
-    return words, periodic == standard == different == 0 and max(rates) <= 1.1 * min(rates)
+    measured += (
+        f"; in runs with {rates_text}: {min(rates):.0f} to {max(rates):.0f} evaluations a second"
+    )
+    return measured, periodic == standard == different == 0 and max(rates) <= 1.1 * min(rates)
 
 
 def check_both_sets(_: EvolvingMeasures) -> tuple[str, bool]:
     from_sets, from_truth, answers = examples.lazy_differences(500)
-    words = f"500 publications, {answers} answers: {from_sets} differ from M1 ∩ M2"
-    return f"{words}, {from_truth} from brute force", from_sets == from_truth == 0 < answers
+    measured = f"500 publications, {answers} answers: {from_sets} differ from M1 ∩ M2"
+    return f"{measured}, {from_truth} from brute force", from_sets == from_truth == 0 < answers
 
 
 def check_lazily(measures: EvolvingMeasures) -> tuple[str, bool]:
@@ -148,11 +150,11 @@ def check_lazily(measures: EvolvingMeasures) -> tuple[str, bool]:
         n: examples.evaluations_of(LazyMatcher(), [k * SECOND for k in range(n)]) for n in counts
     }
     good = all(cost == n * examples.MOVING_SUBSCRIPTIONS for n, cost in found.items())
-    words = ", ".join(f"{cost} for {n}" for n, cost in found.items())
+    measured = ", ".join(f"{cost} for {n}" for n, cost in found.items())
     runs = [crossover_run(measures, "lazy", pickups) for pickups in PICKUPS]
     each = [run["evaluations"] / run["publications"] for run in runs]
     return (
-        f"{words} publications; in runs {min(each):.1f} to {max(each):.1f} for each publication",
+        f"{measured} publications; in runs {min(each):.1f} to {max(each):.1f} for each publication",
         good and max(each) <= 1.1 * min(each),
     )
 
@@ -175,13 +177,13 @@ def check_fewer(measures: EvolvingMeasures) -> tuple[str, bool]:
     lazy, lazy_twice = (
         examples.evaluations_of(LazyMatcher(), moments) for moments in (apart, twice)
     )
-    words, good = [], True
+    parts, good = [], True
     for threshold in THRESHOLDS:
         once = examples.evaluations_of(CachedMatcher(threshold), apart)
         again = examples.evaluations_of(CachedMatcher(threshold), twice)
         close = threshold >= 7 * SECOND // 10
         good &= (once < lazy if close else once == lazy) and again < lazy_twice
-        words.append(f"TT {threshold / SECOND:g} s {once} and {again}")
+        parts.append(f"TT {threshold / SECOND:g} s {once} and {again}")
     runs = {}
     for pickups in PICKUPS:
         cached, lazy_run = (
@@ -191,7 +193,7 @@ def check_fewer(measures: EvolvingMeasures) -> tuple[str, bool]:
     good &= max(runs.values()) <= 1.0
     return (
         f"of LEES's {lazy} evaluations (and {lazy_twice}, each publication twice): "
-        f"{', '.join(words)}; in runs {listed(runs.items(), '.0f', 100)} % of them",
+        f"{', '.join(parts)}; in runs {listed(runs.items(), '.0f', 100)} % of them",
         good,
     )
 
@@ -199,13 +201,13 @@ def check_fewer(measures: EvolvingMeasures) -> tuple[str, bool]:
 def check_errs(measures: EvolvingMeasures) -> tuple[str, bool]:
     """Claim 13: CLEES uses versions that have not yet expired (4.3)."""
     found = examples.cached_errors(2 * SECOND, 300)
-    words = f"TT 2 s: {found[0]} of 300 answers err, {found[1]} by more than TT explains"
+    measured = f"TT 2 s: {found[0]} of 300 answers err, {found[1]} by more than TT explains"
     grows = {
         f"{ms / 1000:g} s": measures.errors("cached", interval_ms=ms).all for ms in INTERVALS_MS
     }
     exact = measures.errors("lazy").all
     return (
-        f"{words}; in runs {listed(grows.items(), '.1f', 100)} % against {exact:.2%} of LEES",
+        f"{measured}; in runs {listed(grows.items(), '.1f', 100)} % against {exact:.2%} of LEES",
         found[0] > 0 == found[1],
     )
 

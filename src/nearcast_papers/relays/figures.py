@@ -119,10 +119,10 @@ def draw_sizes(measures: RelayMeasures) -> list[Plot]:
     """Figure 5."""
     nodes = Axis("nodes", count, low=0, high=SIZES[-1] + 10)
     series = []
-    for dash, (what, words) in enumerate((("mean", "mean"), ("p90", "90th percentile"))):
+    for dash, (what, label) in enumerate((("mean", "mean"), ("p90", "90th percentile"))):
         series += [
-            along(f"{words} at first", SIZES, _of(measures.began, "5", what, "nodes"), 0, dash),
-            along(f"{words} optimised", SIZES, _of(measures.ended, "5", what, "nodes"), 1, dash),
+            along(f"{label} at first", SIZES, _of(measures.began, "5", what, "nodes"), 0, dash),
+            along(f"{label} optimised", SIZES, _of(measures.ended, "5", what, "nodes"), 1, dash),
         ]
     series += [
         along("messages: mean without", SIZES,
@@ -226,7 +226,7 @@ def draw_threshold(measures: RelayMeasures) -> list[Plot]:
     names = [f"{epsilon:g}" for epsilon in EPSILONS]
     at = [float(place) for place in range(len(names))]
 
-    def word(place: float) -> str:
+    def label(place: float) -> str:
         return names[round(place)] if place == round(place) and 0 <= place < len(names) else ""
 
     counts: dict[str, Callable[[RoundState], int]] = {
@@ -249,7 +249,7 @@ def draw_threshold(measures: RelayMeasures) -> list[Plot]:
         )
         for place, (name, what) in enumerate((("mean", "mean"), ("90th percentile", "p90")))
     ]  # fmt: skip
-    places = Axis("threshold ε", word, low=-0.5, high=len(names) - 0.5)
+    places = Axis("threshold ε", label, low=-0.5, high=len(names) - 0.5)
     return [
         *legend_chart("threshold-operations", "Operations in 40 rounds", places,
                Axis("operations", count, low=0), done),

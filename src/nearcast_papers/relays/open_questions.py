@@ -36,18 +36,18 @@ def halved(
 
 
 def check_relief(measures: RelayMeasures) -> tuple[str, bool]:
-    words, enough, good = halved(measures, typical_runs("off"), typical_runs("on"))
-    return words, enough and good
+    measured, enough, good = halved(measures, typical_runs("off"), typical_runs("on"))
+    return measured, enough and good
 
 
 def check_game(measures: RelayMeasures) -> tuple[str, bool]:
-    words, enough, good = halved(measures, game_runs("off"), game_runs("on"))
-    return words, enough and good
+    measured, enough, good = halved(measures, game_runs("off"), game_runs("on"))
+    return measured, enough and good
 
 
 def check_walking(measures: RelayMeasures) -> tuple[str, bool]:
     """Claim 27: Ours: relays help while all participants walk."""
-    words, _, good = halved(measures, moving_runs("off"), moving_runs("on"))
+    measured, _, good = halved(measures, moving_runs("off"), moving_runs("on"))
 
     def rounds(walk: float) -> str:
         direct, left = (
@@ -57,14 +57,14 @@ def check_walking(measures: RelayMeasures) -> tuple[str, bool]:
 
     model = ", ".join(map(rounds, WALKS))
     return (
-        f"messages: {words}; rounds: overloaded, by units walked between two of them: {model}",
+        f"messages: {measured}; rounds: overloaded, by units walked between two of them: {model}",
         good,
     )
 
 
 def check_crashes(measures: RelayMeasures) -> tuple[str, bool]:
     """Claim 28: Ours: relays help while forwarders crash."""
-    words, _, good = halved(measures, churn_runs("off"), churn_runs("on"))
+    measured, _, good = halved(measures, churn_runs("off"), churn_runs("on"))
 
     def rounds(share: float) -> str:
         return f"{measures.late('churn', 'overloaded', replaced=share):.1%} at {share:.0%}"
@@ -76,8 +76,8 @@ def check_crashes(measures: RelayMeasures) -> tuple[str, bool]:
 
     model = ", ".join(map(rounds, REPLACED))
     return (
-        f"messages: {words}, {repaired()}; rounds: overloaded, by the share that is replaced after"
-        f" each: {model}",
+        f"messages: {measured}, {repaired()}; rounds: overloaded, by the share that is replaced"
+        f" after each: {model}",
         good,
     )
 

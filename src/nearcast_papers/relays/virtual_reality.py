@@ -154,15 +154,15 @@ def check_improves(measures: RelayMeasures) -> tuple[str, bool]:
     text = ", ".join(f"{m:.2f} and {p:.2f} of {nodes}" for nodes, (m, p) in gains.items())
 
     def messages() -> str:
-        words = []
+        parts = []
         for nodes in measures.peers():
             before, after = (
                 measures.uplinks(**still_runs(nodes, "off")),
                 measures.uplinks(**still_runs(nodes)),
             )
             gain = before.mean - after.mean, before.p90 - after.p90
-            words.append(f"{gain[0]:.2f} and {gain[1]:.2f} of {nodes}")
-        return ", ".join(words)
+            parts.append(f"{gain[0]:.2f} and {gain[1]:.2f} of {nodes}")
+        return ", ".join(parts)
 
     rises = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(gains.values()))
     return (
@@ -183,12 +183,12 @@ def check_path_and_stretch(measures: RelayMeasures) -> tuple[str, bool]:
     ratios = ", ".join(f"{ratio:.2f}" for _, _, ratio in found.values())
 
     def messages() -> str:
-        words = (
+        parts = (
             f"{measures.delivered(**still_runs(n)).path:.2f},"
             f" {measures.stretch(**still_runs(n)):.2f} of {n}"
             for n in measures.peers()
         )
-        return ", ".join(words)
+        return ", ".join(parts)
 
     grows = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(found.values()))
     return (
@@ -215,13 +215,13 @@ def check_traded(measures: RelayMeasures) -> tuple[str, bool]:
     falls, rises = spearman(WEIGHTS, used), spearman(WEIGHTS, paths)
 
     def messages() -> str:
-        words = []
+        parts = []
         for x in measures.preset.weights:
             after = measures.uplinks(**weighted_runs(x))
-            words.append(
+            parts.append(
                 f"{after.mean:.2f}, {measures.delivered(**weighted_runs(x)).path:.2f} at {x:g}"
             )
-        return "utilisation and path " + ", ".join(words)
+        return "utilisation and path " + ", ".join(parts)
 
     return (
         f"rank correlation {falls:.2f} of utilisation ({used[0]:.2f} to {used[-1]:.2f}),"

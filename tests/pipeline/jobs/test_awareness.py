@@ -200,13 +200,13 @@ def tables(spark: SparkSession) -> Iterator[dict[str, DataFrame]]:
         yield frames
 
 
-def test_the_worlds_are_worth_looking_at() -> None:
+def test_the_sample_worlds_have_hits_and_errors_of_every_kind() -> None:
     rows = [row for those in SAMPLES.values() for row in those]
     for fate in ("true_positives", "false_positives", "false_negatives", "true_negatives"):
         assert sum(row[fate] for row in rows) > 300, fate
 
 
-def test_totals_are_those_of_all_compared_with_all(tables: dict[str, DataFrame]) -> None:
+def test_totals_are_those_of_the_naive_comparison(tables: dict[str, DataFrame]) -> None:
     wanted = [
         {"run": run, "nodes": len({row["node"] for row in rows}), **measures(rows)}
         for run, rows in SAMPLES.items()

@@ -280,7 +280,7 @@ def test_a_publication_is_complete_when_all_that_should_receive_it_did(
     assert_same(found, wanted, ["run", "interested"])
 
 
-def test_what_a_node_did_not_want_is_counted_at_its_last_level(
+def test_an_unwanted_publication_is_counted_at_the_last_level_of_its_node(
     tables: dict[str, DataFrame],
 ) -> None:
     wanted = []
@@ -321,7 +321,7 @@ def test_what_a_node_did_not_want_is_counted_at_its_last_level(
     assert_same(found, wanted, ["run", "level"])
 
 
-def test_every_miss_has_its_place(tables: dict[str, DataFrame]) -> None:
+def test_every_miss_has_the_place_of_its_publication(tables: dict[str, DataFrame]) -> None:
     wanted = misses()
     found = delivery.missed_places(tables["pairs"], tables["publications"])
     assert_same(found, wanted, ["run", "publication", "subscription"])
@@ -388,7 +388,7 @@ def test_percentiles_are_exact_for_groups_of_any_size(spark: SparkSession) -> No
     assert_same(found, wanted, ["run", "quantile"])
 
 
-def test_a_run_begins_with_the_first_table_that_knows_it(spark: SparkSession) -> None:
+def test_a_run_begins_with_the_first_table_that_has_rows_of_it(spark: SparkSession) -> None:
     first = spark.createDataFrame([("a", 50), ("a", 40)], "run string, t long")
     second = spark.createDataFrame([("a", 10), ("b", 20)], "run string, t long")
     found = delivery.first_moments(first, second)

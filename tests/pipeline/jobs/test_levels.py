@@ -98,7 +98,9 @@ def test_loads_are_those_of_all_nodes_of_a_level(messages: DataFrame, notes: Dat
     assert_same(levels.traffic_by_level(messages, notes), of_each_run(plain), ["run", "level"])
 
 
-def test_what_is_brought_back_is_counted_once_each_way(messages: DataFrame) -> None:
+def test_publications_that_return_over_a_link_are_counted_once_each_way(
+    messages: DataFrame,
+) -> None:
     def plain(messages: list[Row], _: list[Row]) -> list[Row]:
         went: Counter[tuple[int, int, int]] = Counter()
         for row in messages:
@@ -112,7 +114,7 @@ def test_what_is_brought_back_is_counted_once_each_way(messages: DataFrame) -> N
     assert_same(levels.returned(messages), of_each_run(plain), ["run"])
 
 
-def test_children_are_those_who_are_linked_and_the_owner_itself(notes: DataFrame) -> None:
+def test_children_are_the_linked_peers_and_the_owner_itself(notes: DataFrame) -> None:
     def plain(_: list[Row], notes: list[Row]) -> list[Row]:
         stands, linked = latest(notes, "level", "value"), latest(notes, "linked", "about")
         unlinked = latest(notes, "unlinked", "about")

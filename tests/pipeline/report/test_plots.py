@@ -44,12 +44,12 @@ FINITE = st.floats(-1e9, 1e9, allow_nan=False)
 
 
 @given(st.floats(0, 1))
-def test_only_all_is_called_100_percent_and_only_none_0(value: float) -> None:
+def test_only_everything_is_100_percent_and_only_nothing_is_0(value: float) -> None:
     assert (share(value) == "100 %") == (100 * value == 100)
     assert (float(share(value)[:-2]) == 0) == (100 * value < 1e-14)
 
 
-def test_numbers_are_worded_for_people() -> None:
+def test_numbers_are_formatted_for_people() -> None:
     assert [size(v) for v in (0, 999, 1000, 53_442_695, 999_999)] == [
         "0 B", "999 B", "1 kB", "53.44 MB", "1 MB",
     ]  # fmt: skip
@@ -61,7 +61,7 @@ def test_numbers_are_worded_for_people() -> None:
 
 
 @given(st.text())
-def test_any_text_can_stand_in_a_plot(text: str) -> None:
+def test_any_text_can_be_drawn_in_a_plot(text: str) -> None:
     one = Series(name=text, x=[0.0], y=[1.0], style="s0")
     drawn = ElementTree.fromstring(svg(chart("a", text, Axis(text), Axis(text), [one])))
     assert drawn.get("aria-label", "").split() == clean(text).split()

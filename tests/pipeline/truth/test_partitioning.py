@@ -90,7 +90,7 @@ def test_parts_of_time_and_space_find_together_what_brute_force_finds(
     assert sorted(found) == sorted(expected(*tables))
 
 
-def test_what_is_in_force_is_found_without_reading_further_back_than_needed(
+def test_rows_in_force_are_found_without_reading_further_back_than_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = begin_trace(tmp_path / "trace")

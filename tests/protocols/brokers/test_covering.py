@@ -45,7 +45,7 @@ def interest(region: object, text: str | None = None, channel: str = "") -> Subs
         (Formula("x < 1 + 0.5 * t"), Formula("x < 1 + 0.5 * t")),
     ],
 )
-def test_what_can_be_proven_to_cover_does(a: object, b: object) -> None:
+def test_covering_is_found_where_it_can_be_proven(a: object, b: object) -> None:
     assert covers(interest(a), interest(b))
     assert a == b or not covers(interest(b), interest(a))
 
@@ -61,21 +61,21 @@ def test_what_can_be_proven_to_cover_does(a: object, b: object) -> None:
         (Formula("x < 1 + 0.5 * t", 5), Formula("x < 1 + 0.5 * t", 6)),
     ],
 )
-def test_what_does_not_hold_for_ever_is_no_cover(a: object, b: object) -> None:
+def test_covering_for_a_limited_time_does_not_count(a: object, b: object) -> None:
     assert not covers(interest(a), interest(b))
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "said"),
+    ("a", "b", "shape"),
     [
         (box(1.3, 0, 2.4, 1), box(2.7, 0, 1, 1), point(3.7, 0)),
         (box(7.9, 0, 1.4, 1), box(7.3, 0, 0.8, 1), point(6.5, 0)),
         (cuboid(0, 0, 0, 1, 1, 1), ball(0, 0, 0, 1), disc(4.4, 0, 3.4)),
     ],
 )
-def test_a_border_that_rounding_blurs_is_no_proof(a: Shape, b: Shape, said: Shape) -> None:
-    assert b.touches(said), "the larger one contains the smaller"
-    assert not a.touches(said), "and yet, rounded"
+def test_a_border_that_rounding_blurs_is_no_proof(a: Shape, b: Shape, shape: Shape) -> None:
+    assert b.touches(shape), "the larger one contains the smaller"
+    assert not a.touches(shape), "and yet, rounded"
     assert not covers(interest(Moving(a)), interest(Moving(b)))
 
 
@@ -125,9 +125,9 @@ plain = standing | drifting | growing | winding
 
 
 @settings(deadline=None, max_examples=80)
-@given(several=st.lists(plain, min_size=6, max_size=10), said=shapes(2) | flat | round_, at=TIMES)
-def test_whoever_is_covered_wants_nothing_that_its_cover_does_not(
-    several: list[Moving | Path], said: Shape, at: int
+@given(several=st.lists(plain, min_size=6, max_size=10), drawn=shapes(2) | flat | round_, at=TIMES)
+def test_a_covered_subscription_wants_nothing_that_the_covering_one_does_not(
+    several: list[Moving | Path], drawn: Shape, at: int
 ) -> None:
     pairs = [(a, b) for a in several for b in several if covers(interest(a), interest(b))]
     for a, b in pairs:
@@ -135,19 +135,19 @@ def test_whoever_is_covered_wants_nothing_that_its_cover_does_not(
             s = b.at(moment)
             # The border of the small one is where rounding would show.
             border = [point(s.x + s.rx, s.y), point(s.x - s.rx, s.y)] if s.rx < inf else []
-            for shape in (said, point(s.x, s.y), *border):
+            for shape in (drawn, point(s.x, s.y), *border):
                 if b.touches(shape, moment):
                     assert a.touches(shape, moment)
 
 
 @settings(deadline=None, max_examples=100)
-@given(a=subscriptions(), b=subscriptions(), said=publications())
+@given(a=subscriptions(), b=subscriptions(), publication=publications())
 def test_covering_holds_for_every_kind_of_subscription(
-    a: Subscription, b: Subscription, said: Publication
+    a: Subscription, b: Subscription, publication: Publication
 ) -> None:
-    stranger = replace(said, node=99)
-    if covers(a, b) and wants(b, stranger, said.t):
-        assert wants(a, stranger, said.t)
+    of_another = replace(publication, node=99)
+    if covers(a, b) and wants(b, of_another, publication.t):
+        assert wants(a, of_another, publication.t)
 
 
 # Advertisements.
@@ -156,33 +156,37 @@ def test_covering_holds_for_every_kind_of_subscription(
 @settings(deadline=None, max_examples=100)
 @given(
     wanted=subscriptions(),
-    said=publications(),
+    publication=publications(),
     area=shapes(),
     channel=st.sampled_from([None, "", "chat"]),
     text=st.sampled_from([None, "weight > 3", 'kind == "apple"', "weight < 2", "ripe == true"]),
 )
-def test_whatever_is_advertised_and_wanted_intersects(
-    wanted: Subscription, said: Publication, area: Shape, channel: str | None, text: str | None
+def test_a_wanted_publication_implies_that_its_advertisement_intersects(
+    wanted: Subscription,
+    publication: Publication,
+    area: Shape,
+    channel: str | None,
+    text: str | None,
 ) -> None:
     chosen = None if text is None else Filter(text)
     for place in (area, EVERYWHERE, cuboid(0, 0, 0, 1e4, 1e4, 1e4)):
-        advertisement = Advertisement(0, said.node, place, channel, chosen)
-        conforming = conforms(said, advertisement)
-        if conforming and wants(replace(wanted, echo=True), said, said.t):
+        advertisement = Advertisement(0, publication.node, place, channel, chosen)
+        conforming = conforms(publication, advertisement)
+        if conforming and wants(replace(wanted, echo=True), publication, publication.t):
             assert intersects(advertisement, wanted)
 
 
 @settings(deadline=None, max_examples=100)
-@given(region=regions(), t=TIMES, said=shapes(bounded=True))
+@given(region=regions(), t=TIMES, shape=shapes(bounded=True))
 def test_a_region_never_leaves_its_reach(
-    region: Moving | Path | Formula, t: int, said: Shape
+    region: Moving | Path | Formula, t: int, shape: Shape
 ) -> None:
     low, high = bounds_for_ever(region)
-    if region.touches(said, t):
-        rx, ry, rz = (said.rx,) * 3 if said.kind == 1 else (said.rx, said.ry, said.rz)
-        for k, (c, r) in enumerate(((said.x, rx), (said.y, ry), (said.z, rz))):
-            assert c + r + rounding_margin([said]) >= low[k]
-            assert c - r - rounding_margin([said]) <= high[k]
+    if region.touches(shape, t):
+        rx, ry, rz = (shape.rx,) * 3 if shape.kind == 1 else (shape.rx, shape.ry, shape.rz)
+        for k, (c, r) in enumerate(((shape.x, rx), (shape.y, ry), (shape.z, rz))):
+            assert c + r + rounding_margin([shape]) >= low[k]
+            assert c - r - rounding_margin([shape]) <= high[k]
 
 
 def test_intersection_is_denied_where_it_is_impossible() -> None:

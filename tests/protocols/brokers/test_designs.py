@@ -39,14 +39,14 @@ def walked(
     net = BrokerNetwork((0, 2), brokers=3, topology="line", **{**NO_HEARTBEATS, **chosen})
     began = net.simulation.now
     net.obey(0, first)
-    rng, said = Random(seed), []
+    rng, published = Random(seed), []
     for number in range(150):
         net.run(rng.randrange(1, 160_000))
         place = point(rng.uniform(-4, 24), rng.uniform(-3, 13))
         publish = Publish(number, place, attributes={"weight": rng.randrange(12)})
-        said.append(publish.stamped(2, net.simulation.now))
+        published.append(publish.stamped(2, net.simulation.now))
         net.obey(2, publish)
-    return net, said, began
+    return net, published, began
 
 
 WALKER = Subscribe(7, WALK)
@@ -68,20 +68,22 @@ BOTH = Subscribe(7, Formula("x >= t - 4, x < 3 + 2 * t"), Filter("weight <= 3 * 
 def test_stale_designs_deliver_as_of_the_latest_interval_and_hide_nothing(
     first: Subscribe, chosen: dict[str, object]
 ) -> None:
-    net, said, began = walked(1, first, **chosen)
+    net, published, began = walked(1, first, **chosen)
     wanted = first.stamped(0, began)
-    heard = [publication for publication, _ in net.heard()]
-    assert heard == [p.id for p in said if wants(wanted, p, p.t - (p.t - began) % INTERVAL)]
-    exact = [p.id for p in said if wants(wanted, p, p.t)]
-    assert heard != exact, "with nothing to miss, nothing was tested"
+    delivered = [publication for publication, _ in net.delivered()]
+    assert delivered == [
+        p.id for p in published if wants(wanted, p, p.t - (p.t - began) % INTERVAL)
+    ]
+    exact = [p.id for p in published if wants(wanted, p, p.t)]
+    assert delivered != exact, "with nothing to miss, nothing was tested"
 
 
 def test_a_cache_is_as_stale_as_its_threshold_at_each_broker() -> None:
-    net, said, began = walked(2, WALKER, evolving="cached")
+    net, published, began = walked(2, WALKER, evolving="cached")
     wanted = WALKER.stamped(0, began)
     made: dict[int, int] = {}  # when each broker last looked
     expected = []
-    for p in said:
+    for p in published:
         for broker in (2, 1, 0):
             if p.t > made.get(broker, -INTERVAL - 1) + INTERVAL:
                 made[broker] = p.t
@@ -89,21 +91,21 @@ def test_a_cache_is_as_stale_as_its_threshold_at_each_broker() -> None:
                 break
         else:
             expected.append(p.id)
-    assert [publication for publication, _ in net.heard()] == expected
-    assert expected != [p.id for p in said if wants(wanted, p, p.t)]
+    assert [publication for publication, _ in net.delivered()] == expected
+    assert expected != [p.id for p in published if wants(wanted, p, p.t)]
 
 
 @pytest.mark.parametrize("evolving", ["scan", "lazy", "swept"])
 def test_exact_engines_are_exact_on_the_same_walk(evolving: str) -> None:
     for first in (WALKER, GROWER, BOTH):
-        net, said, began = walked(3, first, evolving=evolving)
+        net, published, began = walked(3, first, evolving=evolving)
         wanted = first.stamped(0, began)
-        heard = [publication for publication, _ in net.heard()]
-        assert heard == [p.id for p in said if wants(wanted, p, p.t)]
-        assert len(heard) > 10
+        delivered = [publication for publication, _ in net.delivered()]
+        assert delivered == [p.id for p in published if wants(wanted, p, p.t)]
+        assert len(delivered) > 10
 
 
-# What is said for it.
+# The messages that it costs.
 
 
 def walk_for(seconds: int, **chosen: object) -> dict[str, int]:
@@ -147,7 +149,7 @@ def test_parametric_numbers_of_a_formula_that_has_no_value_now_take_the_interest
     assert (0, 7) in net.broker(2).routes.entries
 
 
-def test_who_resubscribes_falls_silent_when_it_has_arrived_or_unsubscribed() -> None:
+def test_resubscription_ends_with_the_motion_or_the_subscription() -> None:
     net = BrokerNetwork((0, 2), brokers=3, topology="line", **NO_HEARTBEATS, evolving="resubscribe")
     net.obey(0, Subscribe(7, line(disc(0, 0, 1), (4.0, 0.0, 0.0), 2.0)))
     net.obey(0, Subscribe(8, line(disc(0, 0, 1), (400.0, 0.0, 0.0), 2.0)))
@@ -168,7 +170,7 @@ def test_a_tuned_interest_is_sent_anew_with_its_clock_going_on() -> None:
     net.obey(0, Tune(7, {"unheard": 5.0}))
     for number, weight in enumerate((7.9, 8.1)):
         net.obey(2, Publish(number, point(0, 0), attributes={"weight": weight}))
-    assert net.heard() == [(0, 7)]
+    assert net.delivered() == [(0, 7)]
     net.obey(0, Tune(8, {"limit": 5.0}))
     assert (0, 8) in net.notes("ignored")
 
@@ -189,29 +191,31 @@ def test_tiles_are_all_those_that_the_area_touches() -> None:
     net.obey(2, Publish(1, point(19, 9)))
     net.obey(2, Publish(2, point(11, 7)))
     net.obey(2, Publish(3, point(11, 17)))
-    told = [row["publication"] for row in net.rows("messages") if row["kind"] == "brokers.Notify"]
-    assert told == [1, 2], "the topic brings both; the third is on another"
-    assert net.heard() == [(2, 7)], "the client filters"
+    notified = [
+        row["publication"] for row in net.rows("messages") if row["kind"] == "brokers.Notify"
+    ]
+    assert notified == [1, 2], "the topic brings both; the third is on another"
+    assert net.delivered() == [(2, 7)], "the client filters"
 
 
-def test_an_area_of_too_many_tiles_listens_to_its_whole_channel() -> None:
+def test_an_area_of_too_many_tiles_subscribes_to_its_whole_channel() -> None:
     net = BrokerNetwork((0, 1), brokers=2, **NO_HEARTBEATS, interest="tile", tile=0.1)
     net.obey(0, Subscribe(7, Moving(disc(0, 0, 90))))
     net.obey(0, Subscribe(8, Formula("x > 3")))
     assert len(net.broker(1).routes.entries) == 2
     net.obey(1, Publish(1, point(80, 0)))
     net.obey(1, Publish(2, point(0, 80), "chat"))
-    assert sorted(net.heard()) == [(1, 7), (1, 8)]
+    assert sorted(net.delivered()) == [(1, 7), (1, 8)]
 
 
 @pytest.mark.parametrize("tile", [1.0, 7.0, 1000.0])
 def test_tiles_miss_only_what_was_entered_since_the_last_interval(tile: float) -> None:
-    net, said, began = walked(4, WALKER, interest="tile", tile=tile)
+    net, published, began = walked(4, WALKER, interest="tile", tile=tile)
     wanted = WALKER.stamped(0, began)
-    heard = {publication for publication, _ in net.heard()}
-    exact = {p.id for p in said if wants(wanted, p, p.t)}
-    stale = {p.id for p in said if wants(wanted, p, p.t - (p.t - began) % INTERVAL)}
-    assert exact & stale <= heard <= exact
+    delivered = {publication for publication, _ in net.delivered()}
+    exact = {p.id for p in published if wants(wanted, p, p.t)}
+    stale = {p.id for p in published if wants(wanted, p, p.t - (p.t - began) % INTERVAL)}
+    assert exact & stale <= delivered <= exact
 
 
 def test_a_topic_per_object_finds_others_subscribes_to_them_and_lets_them_go() -> None:
@@ -220,12 +224,12 @@ def test_a_topic_per_object_finds_others_subscribes_to_them_and_lets_them_go() -
     )
     net.obey(0, Subscribe(7, Moving(disc(0, 0, 10)), channel="chat"))
     net.obey(2, Publish(1, point(3, 0), "chat", payload=b"hello"), then=SECOND)
-    assert net.heard() == [], "found by the first word, heard from the second on"
+    assert net.delivered() == [], "discovered by its first publication, received from the second on"
     net.obey(2, Publish(2, point(3, 0), "chat"))
     net.obey(2, Publish(3, point(12, 0), "chat"))  # known, but not within the area
     net.obey(1, Publish(4, point(500, 0), "chat"))
     net.obey(2, Publish(5, point(3, 0)))
-    assert net.heard() == [(2, 7)]
+    assert net.delivered() == [(2, 7)]
     channels = [e.subscription.channel for e in net.broker(2).routes.entries.values()]
     assert channels == ["@/chat", "@2/chat"]
     net.run(3 * SECOND)
@@ -233,13 +237,13 @@ def test_a_topic_per_object_finds_others_subscribes_to_them_and_lets_them_go() -
     assert channels == ["@/chat"]
 
 
-def test_a_topic_per_object_hands_over_the_publication_as_it_was_made() -> None:
+def test_a_topic_per_object_delivers_the_publication_as_it_was_made() -> None:
     net = BrokerNetwork((0, 2), brokers=3, topology="line", **NO_HEARTBEATS, interest="object")
     net.obey(0, Subscribe(7, EVERYTHING, channel="chat"))
     publish = Publish(1, point(3, 0), "chat", {"weight": 3}, b"hello")
     net.obey(2, publish)
     client, now = net.client(0), net.simulation.now
-    name = next(n for n, (part, _, _) in client.told.items() if part.channel == "@2/chat")
+    name = next(n for n, (part, _, _) in client.sent.items() if part.channel == "@2/chat")
     made = publish.stamped(2, now)
     on_its_way = Notify(replace(made, channel="@2/chat"), (name,), 3)
     assert client.receive(now, B[0], on_its_way) == [Deliver(made, (7,), 3)]
@@ -259,10 +263,10 @@ def errors(**chosen: object) -> int:
         x = 20 * (net.simulation.now - 2 * SECOND) / SECOND + rng.uniform(-4, 4)
         net.obey(2, Publish(number, point(x, 0)), then=SECOND // 20)
     net.run(SECOND)
-    return len(net.should() ^ set(net.heard()))
+    return len(net.should() ^ set(net.delivered()))
 
 
-def test_a_moment_that_travels_is_exact_and_one_that_is_taken_on_arrival_is_late() -> None:
+def test_a_submission_time_that_is_sent_is_exact_and_one_taken_on_arrival_is_late() -> None:
     assert errors() == 0
     assert errors(skew_ms=500.0) == 0, "no broker's clock is asked"
     late = errors(stamp="arrival")
@@ -279,13 +283,15 @@ def test_a_moment_that_travels_is_exact_and_one_that_is_taken_on_arrival_is_late
 
 
 @settings(deadline=None, max_examples=100)
-@given(wanted=subscriptions(), said=publications(), t=TIMES)
-def test_what_stands_wants_at_all_times_what_was_wanted_at_that_moment(
-    wanted: Subscription, said: Publication, t: int
+@given(wanted=subscriptions(), publication=publications(), t=TIMES)
+def test_a_frozen_interest_always_wants_what_the_interest_wanted_at_that_moment(
+    wanted: Subscription, publication: Publication, t: int
 ) -> None:
     still = frozen_at(wanted, t)
     for later in (0, t, 10**9):
-        assert (still is not None and wants(still, said, later)) == wants(wanted, said, t)
+        assert (still is not None and wants(still, publication, later)) == wants(
+            wanted, publication, t
+        )
     if still is not None:
         assert not evolves(still, 0)
         assert with_values(still, values_of(still)) == still

@@ -52,7 +52,7 @@ LONG = SECOND  # enough to notice a silence, to attach elsewhere and to tell eve
 
 def tables(net: BrokerNetwork) -> list[object]:
     brokers = [n for n in net.simulation.nodes.values() if isinstance(n, Broker)]
-    return [(b.routes.entries, b.routes.advertisements, b.routes.told) for b in brokers]
+    return [(b.routes.entries, b.routes.advertisements, b.routes.forwarded) for b in brokers]
 
 
 # Crash and reconnection.
@@ -71,7 +71,7 @@ def test_a_broker_that_returns_learns_everything_anew(pause: int, covering: str)
     net.run(LONG)
     assert sorted(map(str, tables(net))) == sorted(map(str, before))
     net.obey(2, Publish(1, point(0, 0)), then=LONG)
-    assert net.heard() == [(1, 7)]
+    assert net.delivered() == [(1, 7)]
 
 
 def test_a_broker_that_returns_at_once_needs_no_heartbeat_to_learn_everything() -> None:
@@ -95,13 +95,13 @@ def test_while_a_broker_is_down_its_parts_go_on_by_themselves() -> None:
     assert sorted(net.broker(2).routes.entries) == [(2, 2), (3, 3)]
     assert (B[0], B[1]) in net.notes("unlinked")
     net.obey(2, Publish(1, point(0, 0)), then=LONG)
-    assert net.heard() == [(1, 3)]
+    assert net.delivered() == [(1, 3)]
     net.obey(3, Move(3, THERE), then=LONG)
     net.restart(1)
     net.run(LONG)
     net.obey(0, Publish(2, point(0, 0)), then=LONG)
     net.obey(0, Publish(3, point(100, 0)), then=LONG)
-    assert net.heard() == [(1, 3), (2, 2), (3, 3)]
+    assert net.delivered() == [(1, 3), (2, 2), (3, 3)]
 
 
 def test_clients_of_a_crashed_broker_attach_to_another() -> None:
@@ -115,11 +115,11 @@ def test_clients_of_a_crashed_broker_attach_to_another() -> None:
     assert (1, B[2]) in net.notes("linked")
     net.obey(0, Publish(1, point(0, 0)), then=LONG)
     net.obey(1, Publish(2, point(0, 0)), then=LONG)
-    assert net.heard() == [(1, 7)]
+    assert net.delivered() == [(1, 7)]
     net.restart(1)
     net.run(LONG)
     net.obey(0, Publish(3, point(0, 0)), then=LONG)
-    assert net.heard() == [(1, 7), (3, 7)]
+    assert net.delivered() == [(1, 7), (3, 7)]
 
 
 def test_a_client_that_crashed_is_forgotten_everywhere() -> None:
@@ -132,7 +132,7 @@ def test_a_client_that_crashed_is_forgotten_everywhere() -> None:
     net.join(0)
     net.obey(0, Subscribe(8, HERE), then=LONG)
     net.obey(2, Publish(1, point(0, 0)), then=LONG)
-    assert net.heard() == [(1, 8)]
+    assert net.delivered() == [(1, 8)]
 
 
 @pytest.mark.parametrize("heartbeat_ms", [0.0, 100.0])
@@ -146,7 +146,7 @@ def test_a_client_that_returns_at_once_receives_nothing_of_its_earlier_session(
     net.obey(0, Subscribe(8, HERE), then=LONG)
     assert [list(net.broker(k).routes.entries) for k in range(3)] == [[(0, 8)]] * 3
     net.obey(2, Publish(1, point(0, 0)), then=LONG)
-    assert net.heard() == [(1, 8)]
+    assert net.delivered() == [(1, 8)]
 
 
 def test_without_heartbeats_nobody_sends_a_needless_message() -> None:
@@ -173,9 +173,9 @@ def test_what_was_lost_is_repaired_when_the_network_works_again(seed: int, cover
             net.obey(entity, Unsubscribe(entity * 2 + number % 2), then=SECOND // 20)
     lossy._probability = 0.0
     net.run(3 * SECOND)
-    before = len(net.heard())
+    before = len(net.delivered())
     net.obey(0, Publish(1, point(0, 0)), then=SECOND)
-    assert sorted(net.heard()[before:]) == sorted(net.should())
+    assert sorted(net.delivered()[before:]) == sorted(net.should())
 
 
 # Nobody speaks for another, and nothing makes a broker stumble.
@@ -216,7 +216,7 @@ def make_publication(node: int = 1) -> Publication:
         Inventory((), ()),
     ],
 )
-def test_nobody_speaks_for_another(forged: Message) -> None:
+def test_nobody_can_send_in_the_name_of_another(forged: Message) -> None:
     broker = attached()
     effects = broker.receive(5, 1, forged)
     assert not any(isinstance(e, Send) and e.to == 2 for e in effects)
@@ -231,7 +231,7 @@ def test_nobody_speaks_for_another(forged: Message) -> None:
     )
 
 
-def test_unknown_nodes_are_asked_who_they_are_and_foreign_brokers_are_refused() -> None:
+def test_unknown_clients_are_asked_for_a_session_and_foreign_brokers_are_refused() -> None:
     broker = attached()
     assert broker.receive(5, 3, Post(make_publication(3))) == [Send(3, UnknownClient())]
     assert broker.receive(5, 3, Heartbeat(0)) == [Send(3, UnknownClient())]
@@ -249,7 +249,7 @@ def test_a_client_takes_messages_of_its_own_broker_alone() -> None:
     assert client.receive(6, B[0], Notify(make_publication(2), (7,), 2)) == [], "a copy"
 
 
-def test_words_that_were_overtaken_are_ignored() -> None:
+def test_messages_older_than_a_received_one_are_ignored() -> None:
     broker = attached()
     there = Subscription(7, 2, THERE)
     assert broker.receive(5, 2, Interest(there, 2, 5)) == [Note("ignored", 2)]
@@ -271,23 +271,23 @@ def test_an_interest_that_now_comes_from_where_it_was_sent_is_not_taken_back_the
     """A client of ours has turned to a broker beyond our neighbour."""
     broker = attached()
     broker.receive(5, B[1], Advertise(Advertisement(0, 9), 1))
-    assert list(broker.routes.told[B[1]]) == [(2, 7)]
+    assert list(broker.routes.forwarded[B[1]]) == [(2, 7)]
     effects = broker.receive(6, B[1], Interest(Subscription(7, 2, THERE), 9, 6))
     assert [e for e in effects if isinstance(e, Send)] == []
-    assert broker.routes.told[B[1]] == {}
+    assert broker.routes.forwarded[B[1]] == {}
     assert broker.routes.entries[2, 7].hop == B[1]
     invariants(broker)
 
 
-@pytest.mark.parametrize(("made", "heard"), [(3, False), (4, True), (8, True), (9, False)])
-def test_a_client_receives_what_was_published_while_it_wanted_it(made: int, heard: bool) -> None:
+@pytest.mark.parametrize(("made", "delivers"), [(3, False), (4, True), (8, True), (9, False)])
+def test_a_client_receives_what_was_published_while_it_wanted_it(made: int, delivers: bool) -> None:
     client = BrokerClient(1, Random(1), Parameters(), [B[0]])
     client.start(0)
     client.obey(4, Subscribe(7, HERE))
     client.obey(9, Unsubscribe(7))
     late = Publication(1, 2, made, point(0, 0))
     assert client.receive(30, B[0], Notify(late, (7,), 2)) == (
-        [Deliver(late, (7,), 2)] if heard else []
+        [Deliver(late, (7,), 2)] if delivers else []
     )
 
 
@@ -322,13 +322,13 @@ SENDERS = st.sampled_from([0, 1, 2, 3, B[0], B[1], B[2], B[7]])
 
 @settings(deadline=None, max_examples=60)
 @given(
-    heard=st.lists(st.tuples(SENDERS, MESSAGES), min_size=5, max_size=40),
+    received=st.lists(st.tuples(SENDERS, MESSAGES), min_size=5, max_size=40),
     covering=st.sampled_from(["off", "lazy", "active"]),
     stamp=st.sampled_from(["travels", "arrival"]),
     evolving=st.sampled_from(["scan", "periodic", "lazy", "cached", "swept"]),
 )
-def test_no_message_in_any_state_makes_a_broker_or_a_client_stumble(
-    heard: list[tuple[int, Message]], **chosen: str
+def test_no_message_in_any_state_breaks_a_broker_or_a_client(
+    received: list[tuple[int, Message]], **chosen: str
 ) -> None:
     parameters = Parameters(**chosen)
     broker = Broker(B[0], Random(1), parameters, [B[1], B[2]])
@@ -337,7 +337,7 @@ def test_no_message_in_any_state_makes_a_broker_or_a_client_stumble(
     for node in nodes:
         node.start(0)
     client.obey(0, Subscribe(0, HERE))
-    for k, (sender, message) in enumerate(heard):
+    for k, (sender, message) in enumerate(received):
         for node in nodes:
             for effect in node.receive(k, sender, CODEC.decode(CODEC.encode(message))):
                 if isinstance(effect, Send):
@@ -350,9 +350,9 @@ def test_no_message_in_any_state_makes_a_broker_or_a_client_stumble(
 
 def invariants(broker: Broker) -> None:
     routes = broker.routes
-    for link, told in routes.told.items():
+    for link, forwarded in routes.forwarded.items():
         assert link in broker.links
-        for name, version in told.items():
+        for name, version in forwarded.items():
             assert routes.entries[name].version == version
             assert routes.entries[name].hop != link
     assert set(broker.numbers) == set(routes.entries)

@@ -60,7 +60,7 @@ def test_a_network_of_any_tree_delivers() -> None:
     net = BrokerNetwork((1, 3), brokers=5, links=[(4, 0), (0, 3), (3, 1), (3, 2)])
     net.obey(1, Subscribe(7, HERE))
     net.obey(3, Publish(1, point(0, 0)))
-    assert net.heard() == [(1, 7)]
+    assert net.delivered() == [(1, 7)]
 
 
 # Advertisements.
@@ -83,7 +83,7 @@ def test_an_interest_goes_only_towards_advertisements_that_it_intersects() -> No
     net.obey(3, Subscribe(8, Moving(disc(500, 0, 50))))
     assert [(3, 8) in net.broker(k).routes.entries for k in range(4)] == [False] * 3 + [True]
     net.obey(2, Publish(1, point(205, 0)))
-    assert net.heard() == [(1, 7)]
+    assert net.delivered() == [(1, 7)]
 
 
 def test_an_interest_follows_where_later_advertisements_lead() -> None:
@@ -108,7 +108,7 @@ def test_an_advertisement_by_predicate_leads_only_those_who_could_want_it() -> N
         net.obey(1, Subscribe(number, EVERYTHING, Filter(text)))
     assert [number for _, number in net.broker(0).routes.entries] == [2, 3]
     net.obey(0, Publish(1, point(0, 0), attributes={"symbol": "A", "price": 45}))
-    assert sorted(net.heard()) == [(1, 2), (1, 3)]
+    assert sorted(net.delivered()) == [(1, 2), (1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_was_not_advertised_is_refused(publish: Publish, conforms: bool) ->
     net.obey(1, Subscribe(7, EVERYTHING))
     net.obey(1, Subscribe(8, EVERYTHING, channel="chat"))
     net.obey(0, publish)
-    assert bool(net.heard()) == conforms
+    assert bool(net.delivered()) == conforms
     assert net.notes("refused") == ([] if conforms else [(B[0], 1)])
 
 
@@ -142,7 +142,7 @@ def test_a_client_that_advertises_its_surroundings_advertises_anew_when_it_leave
     assert (area.x, area.rx) == (30.0, 10.0)
     assert net.notes("refused") == []
     # The first one from a new place runs ahead of the interests that come towards it.
-    assert net.heard() == [(1, 7), (2, 7), (4, 8)]
+    assert net.delivered() == [(1, 7), (2, 7), (4, 8)]
     assert list(net.broker(0).routes.entries) == [(1, 8)]
 
 
@@ -164,7 +164,7 @@ def test_a_move_is_an_unsubscription_and_a_subscription() -> None:
     assert net.kinds(before) == {"brokers.Cancel": 4, "brokers.Interest": 4}
     net.obey(3, Publish(1, point(0, 0)))
     net.obey(3, Publish(2, point(100, 0)))
-    assert net.heard() == [(2, 7)]
+    assert net.delivered() == [(2, 7)]
 
 
 def test_an_evolving_interest_is_sent_once_per_move() -> None:
@@ -175,19 +175,19 @@ def test_an_evolving_interest_is_sent_once_per_move() -> None:
     assert net.kinds(before) == {}
     net.obey(3, Publish(1, point(40, 0)))
     net.obey(3, Publish(2, point(0, 0)))
-    assert net.heard() == [(1, 7)]
+    assert net.delivered() == [(1, 7)]
 
 
-def test_unsubscribed_means_silence_and_empty_tables() -> None:
+def test_after_unsubscribing_nothing_is_delivered_and_tables_are_empty() -> None:
     net = BrokerNetwork((0, 3), brokers=4, topology="line")
     net.obey(0, Subscribe(7, HERE))
     net.obey(0, Unsubscribe(7))
     before = net.simulation.now
     net.obey(3, Publish(1, point(0, 0)))
     assert net.kinds(before) == {"brokers.Post": 1}
-    assert net.heard() == []
+    assert net.delivered() == []
     assert all(not net.broker(k).routes.entries for k in range(4))
-    assert all(not told for k in range(4) for told in net.broker(k).routes.told.values())
+    assert all(not sent for k in range(4) for sent in net.broker(k).routes.forwarded.values())
 
 
 def test_what_is_under_way_at_an_unsubscribe_is_delivered_if_it_was_wanted_then() -> None:
@@ -196,13 +196,13 @@ def test_what_is_under_way_at_an_unsubscribe_is_delivered_if_it_was_wanted_then(
     net.obey(1, Publish(1, point(0, 0)), then=1500)
     net.obey(0, Unsubscribe(7), then=0)
     net.obey(1, Publish(2, point(0, 0)), then=SECOND)
-    assert net.heard() == [(1, 7)]
+    assert net.delivered() == [(1, 7)]
     assert [
         row["publication"] for row in net.rows("messages") if row["kind"] == "brokers.Pass"
     ] == [1, 2]
 
 
-def test_who_leaves_leaves_nothing_behind() -> None:
+def test_a_client_that_leaves_leaves_no_entries() -> None:
     net = BrokerNetwork((0, 3), brokers=4, topology="line")
     net.obey(0, Subscribe(7, HERE))
     net.obey(0, Leave())
@@ -219,7 +219,7 @@ LARGE, SMALL, TINY = (Moving(box(0, 0, r, r)) for r in (9.0, 5.0, 1.0))
 
 def sent_interests(net: BrokerNetwork) -> list[int]:
     """Subscriptions that the first broker has sent to the second."""
-    return sorted(number for _, number in net.broker(0).routes.told[B[1]])
+    return sorted(number for _, number in net.broker(0).routes.forwarded[B[1]])
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_covering_as_interests_grow_and_the_largest_ends(
     net.obey(0, Unsubscribe(3))
     assert sent_interests(net) == after_shrinking
     net.obey(1, Publish(1, point(0, 0)))
-    assert sorted(net.heard()) == [(1, 1), (1, 2)]
+    assert sorted(net.delivered()) == [(1, 1), (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_covering_as_interests_shrink_and_the_largest_ends(
     net.obey(0, Unsubscribe(2))
     assert sent_interests(net) == one
     net.obey(1, Publish(1, point(0, 0)))
-    assert net.heard() == [(1, 3)]
+    assert net.delivered() == [(1, 3)]
 
 
 @pytest.mark.parametrize("covering", ["lazy", "active"])
@@ -275,7 +275,7 @@ def test_what_was_covered_is_sent_when_its_cover_is_adjusted_away(covering: str)
     net.obey(0, Move(1, LARGE))
     assert sent_interests(net) == ([1] if covering == "active" else [1, 2])
     net.obey(1, Publish(1, point(0, 0)))
-    assert sorted(net.heard()) == [(1, 1), (1, 2)]
+    assert sorted(net.delivered()) == [(1, 1), (1, 2)]
 
 
 # Parameters and the deployment.

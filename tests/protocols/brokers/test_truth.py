@@ -26,7 +26,7 @@ ENTITIES = (1, 2, 3, 4)
 # Engines that are exact at every moment; those that trade freshness for speed are not asked here.
 EXACT = [name for name in ("scan", "lazy", "swept", "grid") if name in MATCHERS]
 
-# Wide, and mostly on one channel, so that many hear.
+# Wide, and mostly on one channel, so that publications have many receivers.
 WIDE = st.builds(disc, st.floats(-9, 9), st.floats(-9, 9), st.floats(0, 60))
 CHANNEL = st.sampled_from(["", "", "", "chat"])
 VARIED = "weight <= limit + t"
@@ -86,7 +86,7 @@ def test_whatever_is_commanded_everyone_receives_what_they_want_and_nothing_else
                 ended.add(mine)
             command = replace(command, subscription=mine)
         net.obey(node, command)
-    assert sorted(net.heard()) == sorted(net.should())
+    assert sorted(net.delivered()) == sorted(net.should())
 
 
 # Whole worlds.
@@ -103,8 +103,8 @@ def run(
     world = SimulatedWorld(scenario, lambda _: Recorder(memory), checkers)
     world.run()
     world.recorder.close()
-    heard = delivered(memory.table("deliveries"))
-    return memory, heard, expected(memory.table("interests"), memory.table("publications"))
+    received = delivered(memory.table("deliveries"))
+    return memory, received, expected(memory.table("interests"), memory.table("publications"))
 
 
 WORLDS: list[tuple[str, dict[str, object]]] = [
@@ -122,47 +122,47 @@ WORLDS: list[tuple[str, dict[str, object]]] = [
     ("workload", "chosen", "evolving"),
     [(*world, EXACT[k % len(EXACT)]) for k, world in enumerate(WORLDS)],
 )
-def test_where_nothing_takes_time_every_workload_is_delivered_exactly(
+def test_without_latency_every_workload_is_delivered_exactly(
     workload: str, chosen: dict[str, object], evolving: str
 ) -> None:
-    _, heard, should = run(workload, {"latency_ms": 0.0, "evolving": evolving, **chosen})
-    assert len(should) > 20, "a world in which nobody hears anything proves nothing"
-    assert sorted(heard) == sorted(should)
+    _, received, should = run(workload, {"latency_ms": 0.0, "evolving": evolving, **chosen})
+    assert len(should) > 20, "a world without deliveries proves nothing"
+    assert sorted(received) == sorted(should)
 
 
 @pytest.mark.parametrize(("workload", "chosen"), WORLDS)
-def test_where_messages_take_time_errors_lie_within_the_way_of_a_change(
+def test_with_latency_errors_occur_only_while_a_change_is_under_way(
     workload: str, chosen: dict[str, object]
 ) -> None:
     """Knowledge is late by the way that it takes, and by nothing else."""
-    memory, heard, should = run(workload, {"evolving": EXACT[-1], "brokers": 4, **chosen})
+    memory, received, should = run(workload, {"evolving": EXACT[-1], "brokers": 4, **chosen})
     changes: dict[int, list[int]] = {}
     for row in memory.table("interests").to_pylist():
         changes.setdefault(row["subscription"], []).append(row["t"])
     made = {row["publication"]: row["t"] for row in memory.table("publications").to_pylist()}
     longest = 5 * 50_000  # a client, at most four brokers, a client
-    assert len(should & set(heard)) > 0.7 * len(should)
-    assert len(heard) == len(set(heard))
-    for publication, subscription in should ^ set(heard):
+    assert len(should & set(received)) > 0.7 * len(should)
+    assert len(received) == len(set(received))
+    for publication, subscription in should ^ set(received):
         moment = made[publication]
         assert any(abs(t - moment) <= longest for t in changes[subscription])
 
 
 def test_interests_of_the_beginning_are_known_everywhere_when_the_world_begins() -> None:
     chosen = {"hotspots": "burning", "rate": 5.0, "topology": "line"}
-    _, heard, should = run("hotspots", chosen)
+    _, received, should = run("hotspots", chosen)
     assert len(should) > 20
-    assert sorted(heard) == sorted(should)
+    assert sorted(received) == sorted(should)
 
 
 def test_one_copy_of_a_publication_at_most_crosses_a_link_and_none_comes_back() -> None:
-    memory, heard, _ = run("waypoint", {"size": 150.0, "topology": "tree", "brokers": 7})
+    memory, received, _ = run("waypoint", {"size": 150.0, "topology": "tree", "brokers": 7})
     crossed: Counter[tuple[int, int, int]] = Counter()
     for row in memory.table("messages").to_pylist():
         if row["kind"] == "brokers.Pass":
             low, high = sorted((row["node"], row["to"]))
             crossed[low, high, row["publication"]] += 1
-    assert len(heard) > 100
+    assert len(received) > 100
     assert len(crossed) > 100
     assert set(crossed.values()) == {1}, "in neither direction a second time"
     links = {(low - FIRST_SERVER, high - FIRST_SERVER) for low, high, _ in crossed}
@@ -190,7 +190,7 @@ def test_hops_count_the_messages_between_publisher_and_subscriber() -> None:
     {"crash": 0.1, "restart_s": 0.5, "heartbeat_ms": 200.0},
     {"partition": 0.5, "partition_s": 1.0, "heartbeat_ms": 200.0},
 ])  # fmt: skip
-def test_comings_goings_and_bad_networks_cost_hearing_but_never_repeat(
+def test_churn_and_bad_networks_lose_deliveries_but_never_repeat_them(
     churn: dict[str, object],
 ) -> None:
     memory = MemoryTrace()
@@ -203,10 +203,12 @@ def test_comings_goings_and_bad_networks_cost_hearing_but_never_repeat(
     )
     world.run()
     world.recorder.close()
-    heard = delivered(memory.table("deliveries"))
+    received = delivered(memory.table("deliveries"))
     should = expected(memory.table("interests"), memory.table("publications"))
-    assert len(heard) == len(set(heard))
-    assert len(set(heard) & should) > 0.5 * len(should)
+    assert len(received) == len(set(received))
+    assert len(set(received) & should) > 0.5 * len(should)
     ended = {r["subscription"]: r["t"] for r in memory.table("interests").to_pylist() if r["ended"]}
     made = {row["publication"]: row["t"] for row in memory.table("publications").to_pylist()}
-    assert all(made[p] < ended.get(s, 10 * SECOND**2) for p, s in heard), "gone means silence"
+    assert all(made[p] < ended.get(s, 10 * SECOND**2) for p, s in received), (
+        "nothing is delivered for an ended subscription"
+    )

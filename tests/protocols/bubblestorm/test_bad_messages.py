@@ -37,7 +37,7 @@ def state(peer: BubbleStormPeer) -> object:
         for number, one in circuit.locations.items()
     }
     connections = {
-        node: (one.place, one.radius, one.heard, one.soft, one.hard)
+        node: (one.place, one.radius, one.last_received, one.soft, one.hard)
         for node, one in peer.connections.open.items()
     }
     return (
@@ -60,10 +60,10 @@ PARTY = small_world()
 
 @given(st.lists(ANYTHING, min_size=1, max_size=8))
 @settings(deadline=None, max_examples=30)
-def test_nonsense_of_an_unknown_node_changes_nothing(said: list[Message]) -> None:
+def test_invalid_messages_of_an_unknown_node_change_nothing(messages: list[Message]) -> None:
     peer = peer_of(PARTY, 3)
     before = state(peer)
-    for message in said:
+    for message in messages:
         peer.receive(PARTY.simulation.now, UNKNOWN, message)
     assert state(peer) == before
 
@@ -85,7 +85,7 @@ def test_what_is_oversized_is_no_message() -> None:
     assert state(peer) == before
 
 
-def test_whatever_was_ever_sent_changes_nothing_when_an_unknown_node_repeats_it() -> None:
+def test_messages_replayed_by_an_unknown_node_change_nothing() -> None:
     world = small_world()
     overheard: list[Message] = []
     send, send_many = world.simulation._send, world.simulation._send_many
@@ -128,17 +128,19 @@ def test_an_unknown_node_cannot_connect() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), ANYTHING), max_size=6), st.booleans())
 @settings(deadline=None, max_examples=30)
-def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]], managed: bool) -> None:
+def test_no_message_in_any_state_breaks_a_peer(
+    messages: list[tuple[int, Any]], managed: bool
+) -> None:
     world = BubbleStormWorld(bubble="managed" if managed else "fading")
     peers = [world.join(0, disc(0, 0, 10)), world.join(1, disc(5, 5, 10)), world.join(2)]
     world.pass_seconds(1.5)
-    for sender, message in said:
+    for sender, message in messages:
         for peer in peers:
-            heard = [message]
+            received = [message]
             if hasattr(message, "location"):  # on a link that there is, too
                 for number in list(peer.overlay.circuit.locations)[:2]:
-                    heard.append(replace(message, location=number))
-            for one in heard:
+                    received.append(replace(message, location=number))
+            for one in received:
                 effects = peer.receive(world.simulation.now, sender, one)
                 world.simulation._apply(peer, effects)
         world.pass_seconds(0.4)
@@ -154,7 +156,7 @@ def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]], mana
 # Congestion.
 
 
-def test_a_free_line_carries_at_once_and_a_busy_one_the_important_first() -> None:
+def test_a_free_uplink_sends_at_once_and_a_busy_one_by_priority() -> None:
     sent: list[tuple[NodeId, Any]] = []
     uplink = CongestedUplink(1_000.0, lambda to, message: sent.append((to, message)))
     close = messages.Close()
@@ -201,7 +203,7 @@ def match_rate(world: BubbleStormWorld, rounds: int) -> float:
         held: dict[NodeId, set[NodeId]] = {peer.id: {peer.id} for peer in world.peers()}
         for peer in world.peers():
             for node, entry in peer.cache.entries.items():
-                if entry.heard > since and node in held:
+                if entry.last_received > since and node in held:
                     held[node].add(peer.id)
         nodes = list(held)
         for number, one in enumerate(nodes):

@@ -15,7 +15,7 @@ histories = st.lists(st.tuples(nodes, st.none() | places), max_size=4 * FIRST_RO
 
 
 @given(histories, nodes, places, st.integers(0, 6))
-def test_whoever_was_last_seen_inside_is_found_and_nobody_else(
+def test_the_cache_finds_exactly_the_peers_last_seen_in_the_area(
     history: list[tuple[int, tuple[float, float, float] | None]],
     asks: int,
     around: tuple[float, float, float],

@@ -84,7 +84,7 @@ def test_nine_of_ten_leave_at_once_and_the_walk_stays_whole() -> None:
     assert_one_walk(world)
 
 
-def test_the_last_one_just_goes() -> None:
+def test_the_last_peer_leaves_without_messages() -> None:
     world = world_of(2)
     world.leave(0)
     world.pass_seconds(5)
@@ -95,7 +95,7 @@ def test_the_last_one_just_goes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whoever_comes_and_goes_the_walk_stays_one(seed: int) -> None:
+def test_joins_and_leaves_keep_one_closed_walk(seed: int) -> None:
     world, rng = BubbleStormWorld(checked=True), Random(seed)
     world.join(0)
     world.join(1)
@@ -133,7 +133,7 @@ def test_after_half_of_all_crash_links_are_symmetric_and_the_graph_is_connected(
     assert len(missing) <= 4, "the torn ends have found each other"
 
 
-def test_a_crashed_peer_that_returns_is_not_taken_for_its_former_life() -> None:
+def test_a_restarted_peer_is_not_taken_for_its_earlier_run() -> None:
     world = world_of(12)
     world.simulation.checkers = []
     world.simulation.crash(5)
@@ -199,7 +199,7 @@ def test_a_joiner_stands_between_only_when_its_slave_has_agreed() -> None:
     assert (location.master, location.slave) == ((1, 11), (2, 22))
 
 
-def test_nobody_speaks_for_another() -> None:
+def test_nobody_can_send_in_the_name_of_another() -> None:
     world = world_of(3)
     peer = world.peers()[0]
     before = [(e, one.master, one.slave) for e, one in locations_of(world.simulation.nodes)]

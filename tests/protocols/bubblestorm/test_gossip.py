@@ -11,14 +11,14 @@ from nearcast.protocols.bubblestorm.messages import Gossip
 from nearcast.protocols.bubblestorm.sizes import ALONE, NetworkEstimate
 
 
-def play(degrees: list[int], words: int, seed: int = 1) -> list[Measurement]:
+def play(degrees: list[int], exchanges: int, seed: int = 1) -> list[Measurement]:
     rng = Random(seed)
     peers = [Measurement(Random(number)) for number in range(len(degrees))]
     for peer, degree in zip(peers, degrees, strict=True):
         peer.begin(1, degree, contributes=True)
-    for _ in range(words):
+    for _ in range(exchanges):
         one, other = rng.sample(range(len(degrees)), 2)
-        peers[other].hear(peers[one].share(0, degrees[one], degrees[other]), degrees[other])
+        peers[other].receive(peers[one].share(0, degrees[one], degrees[other]), degrees[other])
     return peers
 
 
@@ -40,20 +40,20 @@ def test_a_newcomer_adds_nothing_to_the_round_under_way() -> None:
     newcomer = Measurement(Random(99))
     newcomer.join(peers[0].round, peers[0].network)
     assert newcomer.network == peers[0].network
-    word = newcomer.share(0, 16, 16)
-    assert (word.weight, word.peers, word.ends, word.squares) == (0.0, 0.0, 0.0, 0.0)
+    gossip = newcomer.share(0, 16, 16)
+    assert (gossip.weight, gossip.peers, gossip.ends, gossip.squares) == (0.0, 0.0, 0.0, 0.0)
 
 
-def test_a_newer_round_pulls_along_and_an_older_one_is_ignored() -> None:
+def test_a_newer_round_is_joined_and_an_older_one_is_ignored() -> None:
     peer = Measurement(Random(1))
     peer.begin(5, 16, contributes=True)
-    peer.hear(Gossip(0, 4, 7, 0.5, 9.0, 9.0, 9.0, 9.0, 16), 16)
+    peer.receive(Gossip(0, 4, 7, 0.5, 9.0, 9.0, 9.0, 9.0, 16), 16)
     assert peer.round == 5
     assert peer.share(0, 16, 16).peers == 0.5
-    peer.hear(Gossip(0, 6, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
+    peer.receive(Gossip(0, 6, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
     assert peer.round == 6
-    assert peer.share(0, 16, 16).peers == pytest.approx(0.75), "its own value, and what it heard"
-    peer.hear(Gossip(0, 9, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
+    assert peer.share(0, 16, 16).peers == pytest.approx(0.75), "its own value, and what it received"
+    peer.receive(Gossip(0, 9, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
     assert peer.share(0, 16, 16).peers == pytest.approx(0.25), "it has missed a beginning"
 
 
@@ -64,17 +64,17 @@ NUMBER = st.floats() | st.sampled_from([0.0, 1.0, 1e300, -1.0])
     st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1), st.lists(NUMBER, min_size=5, max_size=5)
 )
 @settings(deadline=None, max_examples=300)
-def test_no_word_makes_nonsense_of_a_measurement(
+def test_no_gossip_makes_a_measurement_invalid(
     round_: int, token: int, numbers: list[float]
 ) -> None:
     peer = Measurement(Random(1))
     peer.begin(1, 16, contributes=True)
     for _ in range(40):
-        peer.hear(Gossip(0, round_, token, *numbers, 16), 16)
+        peer.receive(Gossip(0, round_, token, *numbers, 16), 16)
     assert peer.network.sound
     peer.join(round_, NetworkEstimate(*numbers[:4]))
     assert peer.network.sound
 
 
-def test_a_peer_that_knows_nothing_takes_itself_for_alone() -> None:
+def test_a_peer_without_measurement_assumes_that_it_is_alone() -> None:
     assert Measurement(Random(1)).network == ALONE

@@ -63,7 +63,7 @@ def test_a_reply_comes_back_and_fits_a_datagram(node: int, peers: list[int]) -> 
 
 @given(st.binary(max_size=90))
 @settings(deadline=None, max_examples=300)
-def test_other_bytes_are_nothing(packet: bytes) -> None:
+def test_bytes_of_a_wrong_length_are_no_packet(packet: bytes) -> None:
     for kind in MessageType:
         found = unpack_position(kind, packet)
         assert found is None or len(packet) == 36
@@ -71,7 +71,7 @@ def test_other_bytes_are_nothing(packet: bytes) -> None:
     assert reply is None or len(packet) == 16 + 14 * len(reply[1])
 
 
-def test_packets_that_lie_are_nothing() -> None:
+def test_packets_with_invalid_values_are_refused() -> None:
     good = pack_position(MessageType.POSITION, 1, (1.0, 2.0, 3.0), 4.0, 5)
     assert unpack_position(MessageType.POSITION, good) is not None
     for number in (nan, inf, -inf):

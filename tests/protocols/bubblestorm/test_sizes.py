@@ -91,7 +91,7 @@ def test_only_the_product_of_both_sizes_matters() -> None:
     assert large > 14 * small
 
 
-def test_peers_of_unequal_strength_meet_at_least_as_often_as_asked() -> None:
+def test_bubbles_of_peers_of_unequal_strength_meet_at_least_as_often_as_required() -> None:
     degrees = [64 if peer % 10 == 0 else 16 for peer in range(1000)]
     network = NetworkEstimate(1000.0, float(sum(degrees)), float(sum(d * d for d in degrees)), 64.0)
     size = bubble_size(1, network)
@@ -104,8 +104,8 @@ def test_peers_of_unequal_strength_meet_at_least_as_often_as_asked() -> None:
 def test_sizes_fulfil_the_exact_condition(certainty: float, peers: int, degree: int) -> None:
     network = regular(peers, degree)
     x, w = equal(certainty, network), 1 / peers
-    asked = 1 - exp(-(certainty**2) / peers)
-    assert isclose((1 - exp(-x * w)) ** 2, asked, rel_tol=1e-6)
+    required = 1 - exp(-(certainty**2) / peers)
+    assert isclose((1 - exp(-x * w)) ** 2, required, rel_tol=1e-6)
     assert isclose(partner(x, certainty, network), x, rel_tol=1e-3)
     if x > 1.2:
         other = partner(x / 1.1, certainty, network)

@@ -51,7 +51,7 @@ def test_space_may_have_three_dimensions_and_the_tree_any_of_them(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("nodes", [1, 2, 3, 8, 9, 10])
-def test_trees_of_a_few_are_trees(strategy: str, nodes: int) -> None:
+def test_small_trees_deliver_exactly(strategy: str, nodes: int) -> None:
     world, trace = run(nodes=nodes, strategy=strategy, rate=5.0, size=60.0, seconds=2.0)
     assert faults(world.simulation) == []
     assert_delivered_exactly(trace, at_least=9)
@@ -87,10 +87,10 @@ def test_nobody_receives_its_own_without_echo_and_hops_count_messages(strategy: 
     world.pass_periods(1)
     world.simulation.recorder.close()
     rows = world.memory.table("deliveries").to_pylist()
-    said = {row["publication"]: row["t"] for row in world.memory.table("publications").to_pylist()}
+    made = {row["publication"]: row["t"] for row in world.memory.table("publications").to_pylist()}
     assert rows
     for row in rows:
-        assert row["t"] - said[row["publication"]] == 50_000 * row["hops"]
+        assert row["t"] - made[row["publication"]] == 50_000 * row["hops"]
     assert set(delivered(world.memory.table("deliveries"))) == expected(
         world.memory.table("interests"), world.memory.table("publications")
     )

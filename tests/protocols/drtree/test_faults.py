@@ -27,16 +27,16 @@ BAD = {"loss": 0.1, "duplicate": 0.1, "reorder": 0.1, "reorder_ms": 300.0, "chec
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_on_a_bad_network_most_is_delivered_and_nothing_twice_or_unwanted(strategy: str) -> None:
     _, trace = run(nodes=50, seconds=10.0, strategy=strategy, hotspots="hot", **BAD)
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert len(heard) == len(set(heard))
-    assert set(heard) <= should
-    assert len(heard) > len(should) / 2
+    assert len(received) == len(set(received))
+    assert set(received) <= should
+    assert len(received) > len(should) / 2
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("promotes", PROMOTES[:2])
-def test_when_a_bad_network_gets_well_so_does_the_tree(promotes: str, strategy: str) -> None:
+def test_when_a_bad_network_recovers_so_does_the_tree(promotes: str, strategy: str) -> None:
     rng = Random(3)
     bad = Loss(
         0.1, rng, Duplication(0.1, rng, Reordering(0.1, 300_000, rng, ConstantDelay(50_000)))
@@ -55,11 +55,11 @@ def anything(world: DRTreeWorld) -> st.SearchStrategy[tuple[int, Any]]:
     address = st.sampled_from(list(world.members()))
 
     def likely(drawn: tuple[Any, int, int]) -> Any:
-        said, someone, level = drawn
+        message, someone, level = drawn
         for name, value in (("by", someone), ("level", level), ("at", level), ("into", someone)):
-            if hasattr(said, name):
-                said = type(said)(**{**fields(said), name: value})
-        return type(said)(**{**fields(said), "slot": 0})
+            if hasattr(message, name):
+                message = type(message)(**{**fields(message), name: value})
+        return type(message)(**{**fields(message), "slot": 0})
 
     sensible = st.tuples(message, address, st.integers(0, 4)).map(likely)
     return st.tuples(st.sampled_from(list(world.simulation.nodes)), sensible | message)
@@ -112,21 +112,21 @@ def test_a_peer_may_have_several_areas(areas: str, strategy: str) -> None:
         spot = point(rng.uniform(0, 200), rng.uniform(0, 200))
         world.simulation.obey(number % 25, Publish(number, spot))
     world.pass_periods(2)
-    heard, wanted = delivered_and_expected(world)
+    received, wanted = delivered_and_expected(world)
     assert len(wanted) > 40
-    assert sorted(heard) == sorted(wanted)
+    assert sorted(received) == sorted(wanted)
 
 
-def test_who_wants_nothing_is_ready_outside_the_tree_and_may_still_speak() -> None:
+def test_a_peer_without_interests_is_ready_outside_the_tree_and_may_publish() -> None:
     world = settled_tree(20, check_ms=1000.0)
     mute = world.join(50)
     assert mute.ready and not mute.members
     for number in range(40):
         world.simulation.obey(50, Publish(number, point(12.0 * number, 250)))
     world.pass_periods(1)
-    heard, wanted = delivered_and_expected(world)
+    received, wanted = delivered_and_expected(world)
     assert len(wanted) > 5
-    assert sorted(heard) == sorted(wanted)
+    assert sorted(received) == sorted(wanted)
 
 
 def test_who_gives_up_its_last_area_leaves_the_tree_and_may_come_back() -> None:
@@ -162,9 +162,9 @@ def test_an_area_that_jumps_receives_at_its_new_place_once_messages_have_arrived
     for number in range(40):
         world.simulation.obey(number, Publish(number, point(600.0 + number, 600)))
     world.pass_periods(2)
-    heard, wanted = delivered_and_expected(world)
+    received, wanted = delivered_and_expected(world)
     assert len(wanted) > 40
-    assert sorted(heard) == sorted(wanted)
+    assert sorted(received) == sorted(wanted)
 
 
 def test_attributes_can_be_dimensions_of_the_tree() -> None:
@@ -187,9 +187,9 @@ def test_attributes_can_be_dimensions_of_the_tree() -> None:
         spot = point(rng.uniform(0, 99), rng.uniform(-9, 9))
         world.simulation.obey(number % 30, Publish(number, spot, attributes=attributes))
     world.pass_periods(2)
-    heard, wanted = delivered_and_expected(world)
+    received, wanted = delivered_and_expected(world)
     assert len(wanted) > 100
-    assert sorted(heard) == sorted(wanted)
+    assert sorted(received) == sorted(wanted)
 
 
 @pytest.mark.parametrize(
@@ -223,24 +223,24 @@ def test_moving_areas_receive_all_but_what_meets_the_tree_in_motion(
     publication passes may. One in a thousand is the limit here.
     """
     _, trace = run("waypoint", motion=motion, size=300.0, seconds=6.0, strategy=strategy)
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert len(heard) == len(set(heard))
-    assert set(heard) <= should
-    assert len(should - set(heard)) <= len(should) / 1000
+    assert len(received) == len(set(received))
+    assert set(received) <= should
+    assert len(should - set(received)) <= len(should) / 1000
     facts = trace.table("notes").column("fact").to_pylist()
     assert facts.count("box-updated") > facts.count("reinserted") > 0
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_comings_and_goings_cost_little_more_than_what_meets_them(strategy: str) -> None:
-    """One of twelve peers comes or goes each second; newcomers hear others once they are in."""
+def test_churn_loses_little_more_than_what_is_under_way(strategy: str) -> None:
+    """One of twelve peers comes or goes each second; newcomers receive once they have joined."""
     _, trace = run(
         nodes=60, seconds=6.0, strategy=strategy, hotspots="hot", size=300.0, rate=2.0,
         churn_rate=5.0,
     )  # fmt: skip
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert len(heard) == len(set(heard))
-    assert set(heard) <= should
-    assert len(should - set(heard)) <= len(should) / 20
+    assert len(received) == len(set(received))
+    assert set(received) <= should
+    assert len(should - set(received)) <= len(should) / 20

@@ -141,8 +141,8 @@ def test_what_is_delivered_after_tunes_is_what_is_wanted(areas: str, dimensions:
         world.pass_periods(1)
         for number in range(60):
             shape = point(number % 30, 0)
-            said = Publish(100 * round_ + number, shape, attributes={"weight": number % 7})
-            world.simulation.obey(number % 12, said)
+            publish = Publish(100 * round_ + number, shape, attributes={"weight": number % 7})
+            world.simulation.obey(number % 12, publish)
         world.pass_periods(1)
     world.simulation.recorder.close()
     assert_delivered_exactly(world.memory, at_least=300)

@@ -114,7 +114,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize(("strategy", "number"), BY_HAND)
-def test_the_steps_are_those_found_by_hand(strategy: str, number: int) -> None:
+def test_the_noted_steps_are_those_computed_by_hand(strategy: str, number: int) -> None:
     trace = west_and_east(strategy).memory
     by_hand = BY_HAND[strategy, number]
     publication = 1_000_000 + number

@@ -19,11 +19,11 @@ from support.drtree_worlds import DRTreeWorld, assert_delivered_exactly, faults,
 
 def mean_total_ms(trace: MemoryTrace) -> float:
     """Until the last of those who want it has it, over all publications that somebody wants."""
-    said = {row["publication"]: row["t"] for row in trace.table("publications").to_pylist()}
+    made = {row["publication"]: row["t"] for row in trace.table("publications").to_pylist()}
     last: dict[int, int] = defaultdict(int)
     for row in trace.table("deliveries").to_pylist():
         name = row["publication"]
-        last[name] = max(last[name], row["t"] - said[name])
+        last[name] = max(last[name], row["t"] - made[name])
     return sum(last.values()) / len(last) / 1000
 
 
@@ -113,7 +113,7 @@ def test_a_peer_is_ready_only_when_its_brothers_are_measured() -> None:
         assert all(member.round_trips[address][0] >= ENOUGH_SAMPLES for address in near)
 
 
-def test_nobody_is_measured_who_was_not_asked() -> None:
+def test_unrequested_pongs_are_not_measured() -> None:
     world = settled_tree(6, promotes="latency", check_ms=1000.0)
     world.pass_periods(5)
     peer = world.simulation.nodes[3]
@@ -129,7 +129,7 @@ def test_nobody_is_measured_who_was_not_asked() -> None:
     assert answer.message == Pong(3 * SLOTS, 17)
 
 
-def test_members_of_one_peer_are_no_way_apart() -> None:
+def test_members_of_one_peer_have_no_latency_between_them() -> None:
     world = DRTreeWorld(
         settled_tree(1, promotes="latency", areas="split", check_ms=1000.0).parameters
     )
@@ -147,8 +147,8 @@ def test_a_split_promotes_the_best_placed_of_those_who_go() -> None:
     (root,) = [member for member in world.members().values() if member.is_root]
     peer = world.simulation.nodes[root.address // SLOTS]
     for address in root.other_children(1):  # they tell that the higher, the nearer
-        told = ChildState(0, world.members()[address].entry(0), brother_latency=10**6 - address)
-        peer.receive(world.simulation.now, address // SLOTS, told)
+        state = ChildState(0, world.members()[address].entry(0), brother_latency=10**6 - address)
+        peer.receive(world.simulation.now, address // SLOTS, state)
     adopt_children(root, 1, [NodeEntry(50 * SLOTS, ((900.0, 900.0), (901.0, 901.0)))])
     sent = [effect for effect in peer.out.drain() if isinstance(effect, Send)]
     (to, (going,)) = next((e.to, e.message.chain) for e in sent if isinstance(e.message, TakeOver))
@@ -158,7 +158,7 @@ def test_a_split_promotes_the_best_placed_of_those_who_go() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_crashes_and_goodbyes_leave_a_tree_behind(strategy: str) -> None:
+def test_after_crashes_and_leaves_the_tree_is_legal(strategy: str) -> None:
     world = settled_tree(
         60, strategy=strategy, promotes="latency", check_ms=1000.0, network=Embedding(1)
     )

@@ -34,21 +34,21 @@ DIMENSIONS = pytest.mark.parametrize("dimensions", [2, 3])
 def test_walkers_know_nearly_all_they_should_and_their_publications_arrive(dimensions: int) -> None:
     trace = run(40, 5.0, dimensions=dimensions, dims=dimensions, radius=300.0, limit=20_000)
     assert recall(trace, 300.0) >= 0.99
-    heard = set(delivered(trace.table("deliveries")))
+    received = set(delivered(trace.table("deliveries")))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert heard <= should
-    assert len(heard) >= 0.98 * len(should)
+    assert received <= should
+    assert len(received) >= 0.98 * len(should)
 
 
 def test_with_loss_and_crashes_most_is_delivered_and_nothing_twice_or_unwanted() -> None:
     trace = run(
         40, 8.0, loss=0.1, duplicate=0.1, reorder=0.1, crash=0.01, restart_s=3.0, limit=20_000
     )
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert len(heard) == len(set(heard))
-    assert set(heard) <= should
-    assert len(heard) > 0.85 * len(should)
+    assert len(received) == len(set(received))
+    assert set(received) <= should
+    assert len(received) > 0.85 * len(should)
     assert recall(trace, 150.0) > 0.95
 
 
@@ -108,10 +108,10 @@ HONEST = st.one_of(
 
 @given(st.lists(st.tuples(NUMBERS, HONEST | st.one_of(*map(messages, CODEC.messages))), max_size=8))
 @settings(deadline=None, max_examples=30)
-def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]]) -> None:
+def test_no_message_in_any_state_breaks_a_peer(messages: list[tuple[int, Any]]) -> None:
     world = PSenseWorld()
     peers = [world.join(0), world.join(1, disc(0, 0, 10)), world.join(2, disc(5, 5, 10))]
-    for sender, message in said:
+    for sender, message in messages:
         for peer in peers:
             world.simulation._apply(peer, peer.receive(world.simulation.now, sender, message))
         world.pass_seconds(0.4)

@@ -65,7 +65,7 @@ def test_a_newcomer_is_found_wherever_its_contacts_are() -> None:
 def test_what_is_published_in_sight_or_to_an_area_nearby_is_delivered() -> None:
     world, rng = PSenseWorld(limit=50_000), Random(2)
     world.join_many(40, 300, 90, 4)
-    world.join(90)  # wants nothing, and stands where it speaks
+    world.join(90)  # wants nothing, and is where it publishes
     world.join(91, EVERYWHERE, echo=True)
     world.pass_seconds(6)
     for number in range(60):
@@ -93,7 +93,7 @@ def test_in_the_plane_height_is_a_further_condition() -> None:
     assert delivered(world.trace().table("deliveries")) == [(1, 2000)]
 
 
-def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
+def test_commands_are_executed_and_invalid_ones_noted() -> None:
     world = PSenseWorld()
     world.join(1, disc(0, 0, 10))
     world.join(2)
@@ -119,9 +119,9 @@ def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
     world.obey(2, Leave())
     world.pass_seconds(1)
     trace = world.trace()
-    heard = delivered(trace.table("deliveries"))
-    assert sorted(heard) == [(1, 7), (2, 8), (4, 8), (5, 1000)]
-    assert set(heard) == expected(trace.table("interests"), trace.table("publications"))
+    received = delivered(trace.table("deliveries"))
+    assert sorted(received) == [(1, 7), (2, 8), (4, 8), (5, 1000)]
+    assert set(received) == expected(trace.table("interests"), trace.table("publications"))
 
 
 @pytest.mark.parametrize(
@@ -154,23 +154,27 @@ def sent(effects: list[Effect]) -> list[tuple[int, Any]]:
 
 
 def place(
-    peer: PSensePeer, now: int, seen: PositionRecord, told: tuple[int, ...] = ()
+    peer: PSensePeer, now: int, seen: PositionRecord, already_sent: tuple[int, ...] = ()
 ) -> list[Effect]:
-    return peer.receive(now, seen.node, Position(layouts.pack_position(seen, told, 2)))
+    return peer.receive(now, seen.node, Position(layouts.pack_position(seen, already_sent, 2)))
 
 
 def test_a_round_updates_near_nodes_and_sensors_and_asks_sensors() -> None:
     peer = alone()
     place(peer, SECOND, sighting(1, 50, 0, SECOND))
     place(peer, SECOND, sighting(2, 200, 10, SECOND))
-    said = sent(peer.wake(2 * SECOND, PlayRound()))
-    opened = [(to, layouts.unpack_position(m.packet, 2)) for to, m in said if type(m) is Position]
-    own = [(to, sorted(told)) for to, (seen, told) in opened if seen.node == 0]
+    messages = sent(peer.wake(2 * SECOND, PlayRound()))
+    opened = [
+        (to, layouts.unpack_position(m.packet, 2)) for to, m in messages if type(m) is Position
+    ]
+    own = [(to, sorted(already_sent)) for to, (seen, already_sent) in opened if seen.node == 0]
     assert own == [(1, [1, 2]), (2, [1, 2])]
-    asked = [(to, layouts.unpack_request(m.packet, 2)[1]) for to, m in said if type(m) is Request]
+    requests = [
+        (to, layouts.unpack_request(m.packet, 2)[1]) for to, m in messages if type(m) is Request
+    ]
     # Nobody else is known: 2 watches its own sector; the others, whoever is nearest to their edge.
-    assert {sector: to for to, sector in asked}[0] == 2
-    assert sorted(sector for _, sector in asked) == list(range(8))
+    assert {sector: to for to, sector in requests}[0] == 2
+    assert sorted(sector for _, sector in requests) == list(range(8))
 
 
 def test_a_request_is_answered_in_the_next_round_with_the_best_that_is_known() -> None:
@@ -179,16 +183,18 @@ def test_a_request_is_answered_in_the_next_round_with_the_best_that_is_known() -
     place(peer, SECOND, sighting(3, 360, 205, SECOND))
     asker = sighting(9, 200, 200, SECOND)
     assert sent(peer.receive(SECOND, 9, Request(layouts.pack_request(asker, 0, 2)))) == []
-    said = sent(peer.wake(2 * SECOND, PlayRound()))
-    answers = [(to, layouts.unpack_response(m.packet, 2)) for to, m in said if type(m) is Response]
-    assert [(to, a.sender, a.sector, a.sensor.node, a.asked) for to, a in answers] == [
+    messages = sent(peer.wake(2 * SECOND, PlayRound()))
+    answers = [
+        (to, layouts.unpack_response(m.packet, 2)) for to, m in messages if type(m) is Response
+    ]
+    assert [(to, a.sender, a.sector, a.sensor.node, a.request_sequence) for to, a in answers] == [
         (9, 0, 0, 3, asker.sequence)
     ]
-    assert answers[0][1].sensor.hops == 2, "second-hand news may be passed on less often"
+    assert answers[0][1].sensor.hops == 2, "what others reported is forwarded less often"
     assert not any(type(m) is Response for _, m in sent(peer.wake(3 * SECOND, PlayRound())))
 
 
-def test_news_is_passed_on_to_whom_it_concerns_while_hops_last() -> None:
+def test_new_positions_are_forwarded_to_those_concerned_while_hops_last() -> None:
     peer = alone()
     place(peer, SECOND, sighting(1, 50, 0, SECOND))
     place(peer, SECOND, sighting(2, 60, 0, SECOND))
@@ -196,21 +202,23 @@ def test_news_is_passed_on_to_whom_it_concerns_while_hops_last() -> None:
     peer.wake(2 * SECOND, PlayRound())
     seen = sighting(1, 55, 0, 2 * SECOND)
     place(peer, 2 * SECOND, seen, (0, 2))
-    place(peer, 2 * SECOND, seen, (0,))  # again: no news
-    said = sent(peer.wake(3 * SECOND, PlayRound()))
-    passed = [(to, layouts.unpack_position(m.packet, 2)) for to, m in said if type(m) is Position]
+    place(peer, 2 * SECOND, seen, (0,))  # again: nothing new
+    messages = sent(peer.wake(3 * SECOND, PlayRound()))
+    passed = [
+        (to, layouts.unpack_position(m.packet, 2)) for to, m in messages if type(m) is Position
+    ]
     passed = [(to, opened) for to, opened in passed if opened[0].node == 1]
     assert [(to, opened[0].hops, opened[1]) for to, opened in passed] == [(3, 2, (0, 2, 0, 3))]
     place(peer, 3 * SECOND, sighting(1, 56, 0, 3 * SECOND)._replace(hops=0), (0,))
-    said = sent(peer.wake(4 * SECOND, PlayRound()))
-    assert not [m for _, m in said if type(m) is Position and m.packet[16:20] == b"\x01\0\0\0"]
+    messages = sent(peer.wake(4 * SECOND, PlayRound()))
+    assert not [m for _, m in messages if type(m) is Position and m.packet[16:20] == b"\x01\0\0\0"]
 
 
 def test_the_silent_are_dropped_and_a_lone_peer_joins_anew() -> None:
     peer = alone()
     place(peer, SECOND, sighting(1, 50, 0, SECOND))
     now = SECOND
-    said: list[tuple[int, Any]] = []
+    messages: list[tuple[int, Any]] = []
     while now < 10 * SECOND:
         now += 333_000
         effects = peer.wake(now, PlayRound())
@@ -219,13 +227,13 @@ def test_the_silent_are_dropped_and_a_lone_peer_joins_anew() -> None:
     peer.contacts.add(5)
     while now < 32 * SECOND:
         now += 333_000
-        said += sent(peer.wake(now, PlayRound()))
-    assert {to for to, _ in said} == {5}
-    assert {type(message) for _, message in said} == {Position, Request}
+        messages += sent(peer.wake(now, PlayRound()))
+    assert {to for to, _ in messages} == {5}
+    assert {type(message) for _, message in messages} == {Position, Request}
 
 
-def test_a_later_life_of_a_peer_is_news() -> None:
-    """Its numbers go on with the clock, so its first words are not taken for old ones."""
+def test_positions_of_a_restarted_peer_are_accepted_as_newer() -> None:
+    """Its numbers go on with the clock, so its first messages are not taken for old ones."""
     peer = alone()
     place(peer, SECOND, sighting(1, 50, 0, SECOND))
     place(peer, 3 * SECOND, sighting(1, 70, 0, 3 * SECOND))
@@ -262,22 +270,22 @@ def test_no_round_sends_more_bytes_than_its_limit(
         assert sum(CODEC.size(message) + 28 for _, message in sent(effects)) <= limit
 
 
-def test_who_is_left_out_for_want_of_bytes_is_not_listed_as_served() -> None:
+def test_a_peer_left_out_by_the_bandwidth_limit_is_not_listed_as_served() -> None:
     peer = alone(limit=1000)
     for node in range(1, 31):
         place(peer, SECOND, sighting(node, node, 0, SECOND), tuple(range(31)))
-    said = sent(peer.wake(2 * SECOND, PlayRound()))
+    messages = sent(peer.wake(2 * SECOND, PlayRound()))
     own = [
         (to, layouts.unpack_position(message.packet, 2)[1])
-        for to, message in said
+        for to, message in messages
         if type(message) is Position and layouts.unpack_position(message.packet, 2)[0].node == 0
     ]
     assert 0 < len(own) < 30
-    assert all(sorted(told) == sorted(to for to, _ in own) for _, told in own)
+    assert all(sorted(already_sent) == sorted(to for to, _ in own) for _, already_sent in own)
 
 
 def test_under_a_tight_limit_others_help_out() -> None:
-    """Receivers that the publisher could not serve hear it from those whom it could."""
+    """Receivers that the publisher could not serve receive it from those whom it could."""
     world = PSenseWorld(limit=2500)
     world.join_many(12, 40, 90, 1)
     world.pass_seconds(5)

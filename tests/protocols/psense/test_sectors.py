@@ -198,7 +198,7 @@ def test_packets_have_the_sizes_of_the_protocol(dimensions: int, base: int) -> N
 @DIMENSIONS
 @EXAMPLES
 @given(data=st.data())
-def test_spoilt_packets_are_refused_or_make_sense(data: st.DataObject, dimensions: int) -> None:
+def test_damaged_packets_are_refused_or_valid(data: st.DataObject, dimensions: int) -> None:
     seen = data.draw(sightings(dimensions))
     honest = data.draw(
         st.sampled_from(

@@ -91,7 +91,9 @@ def test_in_the_papers_example_c_halves_its_messages_and_b_adds_none_of_its_own(
 
 @given(SEEDS, st.lists(st.integers(0, 10**6), max_size=25))
 @EXAMPLES
-def test_any_operations_keep_flows_whole_and_count_as_naively(seed: int, draws: list[int]) -> None:
+def test_any_operations_keep_flows_complete_and_costs_equal_to_the_naive_ones(
+    seed: int, draws: list[int]
+) -> None:
     scene_ = scene(7, seed)
     f, naive = made(scene_), NaiveConfiguration(scene_)
     for draw in draws:

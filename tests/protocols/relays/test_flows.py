@@ -208,7 +208,7 @@ def test_a_chain_learns_how_long_the_rest_of_the_way_takes() -> None:
     assert 3 * 30_000 * 0.9 <= ahead <= (3 * 30_000 + 2 * hold) * 1.1
 
 
-def test_who_awaits_an_answer_lets_nobody_change_the_flow_meanwhile() -> None:
+def test_a_flow_with_a_pending_request_is_not_changed_by_others() -> None:
     table, flow = FlowTable(0, INTERVAL, MISSES), (0, 5)
     table.open(flow, 1, 0.5, 0, 0)
     assert table.may_shorten(flow, 1, 3)
@@ -221,7 +221,7 @@ def test_who_awaits_an_answer_lets_nobody_change_the_flow_meanwhile() -> None:
     assert table.may_shorten(flow, 2, 1)
 
 
-def test_an_answer_after_the_question_is_given_up_changes_nothing() -> None:
+def test_an_answer_after_its_request_timed_out_changes_nothing() -> None:
     table, flow = FlowTable(0, INTERVAL, MISSES), (0, 5)
     table.open(flow, 1, 0.5, 0, 0)
     number = table.ask(flow, REDIR, 2, 0)
@@ -229,7 +229,7 @@ def test_an_answer_after_the_question_is_given_up_changes_nothing() -> None:
     assert table.entries[flow].next == 1
 
 
-def test_who_is_on_a_path_is_not_put_on_it_again_and_with_two_before_it_does_not_leave() -> None:
+def test_a_peer_is_on_a_path_once_and_leaves_it_only_with_one_previous_hop() -> None:
     table, flow = FlowTable(3, INTERVAL, MISSES), (0, 5)
     assert table.may_redirect(flow, 4)
     assert not table.may_redirect((0, 3), 4)

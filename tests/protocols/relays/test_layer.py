@@ -30,7 +30,7 @@ RESTORED = 4 * INTERVAL  # misses + 1 intervals, as `relays` states it
 
 
 class Outcome(NamedTuple):
-    heard: Deliveries
+    delivered: Deliveries
     should: Deliveries
     overloaded: int  # peers, of the second half of the run
     facts: Counter[str]
@@ -48,14 +48,14 @@ def play(
         scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
     )
 
-    def look(done: Time, whole: Time) -> None:
+    def record_load(done: Time, whole: Time) -> None:
         if 2 * done >= whole:
             for peer in world.simulation.nodes.values():
                 relays = getattr(peer, "relays", None)
                 if relays is not None:
                     loads.setdefault(peer.id, []).append(relays.utilisation)
 
-    world.run(look)
+    world.run(record_load)
     world.recorder.close()
     return Outcome(
         set(delivered(memory.table("deliveries"))),
@@ -83,18 +83,18 @@ def test_on_uplinks_without_limit_the_same_is_delivered_with_relays_and_without(
 ) -> None:
     off = play(overlay, workload, 14, 3.0, 2, relays="off", **more)
     on = play(overlay, workload, 14, 3.0, 2, relays="on", **more)
-    assert on.heard == off.heard
-    assert len(on.heard) > (15 if workload == "hotspots" else 100)
-    assert on.heard <= on.should
+    assert on.delivered == off.delivered
+    assert len(on.delivered) > (15 if workload == "hotspots" else 100)
+    assert on.delivered <= on.should
     if overlay == "von" and "cast" not in more:
-        assert on.heard == on.should
+        assert on.delivered == on.should
     assert on.facts["withheld"] == on.overloaded == 0
     assert on.facts["uplink"] == 14
     assert off.facts["uplink"] == 0
 
 
 @OVERLAYS
-def test_without_relays_and_without_a_limit_there_is_none_of_it(overlay: str) -> None:
+def test_without_relays_and_without_a_limit_there_is_no_relay_layer(overlay: str) -> None:
     world = PeerWorld(overlay)
     peer = world.join(1, disc(0, 0, 10))
     assert peer.relays is None
@@ -113,7 +113,7 @@ def test_without_relays_and_without_a_limit_there_is_none_of_it(overlay: str) ->
 
 
 @OVERLAYS
-def test_settings_that_make_no_sense_are_refused_by_name(overlay: str) -> None:
+def test_invalid_settings_are_refused_by_name(overlay: str) -> None:
     for name, more in (
         ("relays", {"relays": "maybe"}), ("uplink_max", {"uplink_min": 5.0}),
         ("uplink_min", {"uplink_max": 5.0}), ("uplink_min", {"uplink_min": 9.0, "uplink_max": 5.0}),
@@ -142,11 +142,11 @@ def test_relays_halve_the_overloaded_and_miss_no_more(
         for relays in ("off", "on")
     )
     assert off.should == on.should
-    assert off.heard <= off.should
-    assert on.heard <= on.should
+    assert off.delivered <= off.should
+    assert on.delivered <= on.should
     assert off.overloaded >= 0.35 * 20
     assert on.overloaded <= off.overloaded / 2
-    assert len(on.heard) >= len(off.heard)
+    assert len(on.delivered) >= len(off.delivered)
     assert off.facts["redirected"] == 0
     assert on.facts["redirected"] > 20
     assert on.facts["withheld"] < off.facts["withheld"] / 2
@@ -193,17 +193,17 @@ class Circle:
                 self.world.obey(node, Publish(number, point(5 * node, 0)))
         self.published.append((self.world.simulation.now, 10 * len(self.published) + PUBLISHER))
 
-    def unheard(self, since: Time, until: Time) -> list[int]:
-        """What the first has said and the last has not heard."""
+    def missed(self, since: Time, until: Time) -> list[int]:
+        """What the first has published and the last has not received."""
         self.world.simulation.recorder.flush()
-        heard = {
+        received = {
             pair[0]
             for pair in delivered(self.world.memory.table("deliveries"))
             if pair[1] // 1000 == SUBSCRIBER
         }
-        said = [number for t, number in self.published if since < t < until]
-        assert len(said) >= 5
-        return [number for number in said if number not in heard]
+        published = [number for t, number in self.published if since < t < until]
+        assert len(published) >= 5
+        return [number for number in published if number not in received]
 
 
 @OVERLAYS
@@ -215,8 +215,8 @@ def test_when_a_forwarder_crashes_its_flows_are_restored_in_time(overlay: str) -
     simulation.run(crashed + RESTORED)
     assert circle.next_hop() == SUBSCRIBER
     simulation.run(crashed + RESTORED + 3 * SECOND)
-    assert circle.unheard(crashed, crashed + SECOND), "it went by the forwarder"
-    assert circle.unheard(crashed + RESTORED, simulation.now - SECOND) == []
+    assert circle.missed(crashed, crashed + SECOND), "it went by the forwarder"
+    assert circle.missed(crashed + RESTORED, simulation.now - SECOND) == []
 
 
 @OVERLAYS
@@ -228,7 +228,7 @@ def test_a_forwarder_that_leaves_gives_its_flows_back(overlay: str) -> None:
     simulation.run(left + SECOND // 10)
     assert circle.next_hop() == SUBSCRIBER
     simulation.run(left + 3 * SECOND)
-    assert circle.unheard(left + SECOND // 10, simulation.now - SECOND) == []
+    assert circle.missed(left + SECOND // 10, simulation.now - SECOND) == []
 
 
 @OVERLAYS
@@ -241,7 +241,7 @@ def test_a_forwarder_that_walks_away_gives_its_flows_back_and_nothing_is_lost(
     circle.world.obey(FORWARDER, Move(1000 * FORWARDER, Moving(disc(5000, 0, 10))))
     simulation.run(went + 6 * SECOND)
     assert circle.next_hop() == SUBSCRIBER
-    assert circle.unheard(went - SECOND, simulation.now - SECOND) == []
+    assert circle.missed(went - SECOND, simulation.now - SECOND) == []
 
 
 # Nonsense.
@@ -256,14 +256,14 @@ def test_a_forwarder_that_walks_away_gives_its_flows_back_and_nothing_is_lost(
 )
 @settings(deadline=None, max_examples=6)
 def test_no_message_of_the_relays_breaks_a_peer(
-    overlay: str, relays: str, said: list[tuple[int, Any]]
+    overlay: str, relays: str, messages: list[tuple[int, Any]]
 ) -> None:
     world = PeerWorld(overlay, relays=relays)
     for node in (0, 1, 2):
         world.join(node, disc(node, 0, 50))
     world.pass_seconds(1.5)
     simulation = world.simulation
-    for number, (sender, message) in enumerate(said):
+    for number, (sender, message) in enumerate(messages):
         effects = simulation.nodes[0].receive(simulation.now, sender, message)
         assert relays == "on" or effects == []
         simulation._apply(simulation.nodes[0], effects)

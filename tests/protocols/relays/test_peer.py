@@ -65,11 +65,11 @@ def run(
 
 
 def outcome(trace: MemoryTrace) -> tuple[set, set]:
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert len(should) > 100, "a world in which nobody hears anything proves nothing"
-    assert len(heard) == len(set(heard))
-    return set(heard), should
+    assert len(should) > 100, "a world without deliveries proves nothing"
+    assert len(received) == len(set(received))
+    return set(received), should
 
 
 def facts(trace: MemoryTrace) -> Counter:
@@ -83,34 +83,34 @@ def test_it_is_a_protocol_by_name() -> None:
 @pytest.mark.parametrize("workload", ["virtual-reality", "interest-graph"])
 def test_with_bandwidth_in_plenty_all_is_delivered_directly_and_nothing_else(workload: str) -> None:
     trace = run(20, 2.0, workload, rate=4.0, **PLENTY)
-    heard, should = outcome(trace)
-    assert heard == should
+    received, should = outcome(trace)
+    assert received == should
     assert facts(trace)["redirected"] == 0
     assert {row["hops"] for row in trace.table("deliveries").to_pylist()} == {1}
 
 
 def test_walkers_receive_all_they_should_although_interests_change() -> None:
     trace = run(25, 5.0, walking=1.0, speed=15.0, rate=4.0, **PLENTY)
-    heard, should = outcome(trace)
-    assert heard <= should
+    received, should = outcome(trace)
+    assert received <= should
     # An interest that begins to move is known a moment later.
-    assert len(should - heard) <= 0.005 * len(should)
+    assert len(should - received) <= 0.005 * len(should)
 
 
 def test_what_is_published_elsewhere_reaches_its_subscribers_by_the_directory() -> None:
-    heard, should = outcome(
+    received, should = outcome(
         run(30, 4.0, "hotspots", side_min=100.0, side_max=200.0, rate=8.0, **PLENTY)
     )
-    assert heard == should
+    assert received == should
 
 
 def test_on_short_uplinks_relays_miss_fewer_updates_than_direct_sending() -> None:
     missed, withheld = {}, {}
     for relays in ("on", "off"):
         trace = run(32, 5.0, radius=340.0, uplink_min=60.0, uplink_max=300.0, relays=relays)
-        heard, should = outcome(trace)
-        assert heard <= should
-        missed[relays] = len(should - heard)
+        received, should = outcome(trace)
+        assert received <= should
+        missed[relays] = len(should - received)
         withheld[relays] = facts(trace)["withheld"]
     assert withheld["off"] > 500
     assert missed["off"] >= withheld["off"]
@@ -122,9 +122,9 @@ def test_with_faults_most_is_delivered_and_nothing_twice_or_unwanted() -> None:
         25, 6.0, radius=300.0, uplink_min=100.0, uplink_max=400.0, walking=0.5, rate=4.0,
         loss=0.05, duplicate=0.1, reorder=0.1, crash=0.01, restart_s=2.0, network="embedding",
     )  # fmt: skip
-    heard, should = outcome(trace)
-    assert heard <= should
-    assert len(heard) > 0.8 * len(should)
+    received, should = outcome(trace)
+    assert received <= should
+    assert len(received) > 0.8 * len(should)
 
 
 # The uplink.
@@ -148,7 +148,7 @@ def test_an_uplink_never_sends_more_than_its_rate_and_a_burst() -> None:
     assert uplink.demand == pytest.approx(1000 * size_of(Update((piece(1),))), rel=0.25)
 
 
-def test_the_greater_interest_is_served_more_often_and_the_lesser_not_never() -> None:
+def test_a_greater_interest_is_served_more_often_and_a_small_one_sometimes() -> None:
     uplink, served = Uplink(4_000.0), Counter()
     for step in range(200):
         for to, interest in enumerate((1.0, 0.5, 0.2, 0.1)):
@@ -158,7 +158,7 @@ def test_the_greater_interest_is_served_more_often_and_the_lesser_not_never() ->
     assert served[0] > served[1] > served[2] >= served[3] > 5
 
 
-def test_what_is_newer_takes_the_place_of_what_waits_and_company_shares_a_packet() -> None:
+def test_a_newer_publication_replaces_a_waiting_one_and_several_share_a_packet() -> None:
     uplink = Uplink(1_000.0)
     uplink.put(9, piece(0, payload=3000), 1.0, 0, 0)
     assert len(uplink.serve(0, lambda _: None)[0]) == 1
@@ -171,7 +171,7 @@ def test_what_is_newer_takes_the_place_of_what_waits_and_company_shares_a_packet
     assert uplink.serve(SECOND + 2, lambda _: None) == ([], [(1, piece(2)), (1, piece(3, 2))])
 
 
-def test_what_is_passed_on_waits_for_company_and_knows_for_how_long() -> None:
+def test_a_forwarded_publication_waits_for_others_and_counts_its_age() -> None:
     uplink = Uplink(1e6)
     uplink.put(1, piece(1), 1.0, 0, 40_000)
     assert uplink.serve(30_000, lambda _: None) == ([], [])
@@ -204,10 +204,10 @@ ANY = st.one_of(*map(messages, CODEC.messages))
 @given(st.lists(st.tuples(SENDERS, ANY), max_size=10))
 @settings(deadline=None, max_examples=40)
 def test_no_message_in_any_state_breaks_a_peer_or_the_directory(
-    said: list[tuple[int, Any]],
+    messages: list[tuple[int, Any]],
 ) -> None:
     nodes = [peer_among(1, 2), RelayDirectory(FIRST_SERVER, Random(1), 5.0)]
-    for number, (sender, message) in enumerate(said, 1):
+    for number, (sender, message) in enumerate(messages, 1):
         now = number * 300_000
         for node in nodes:
             node.receive(now, sender, message)
@@ -272,7 +272,7 @@ def test_a_forwarder_is_trusted_only_for_sources_that_have_named_it() -> None:
     assert effects == [Note("refused", 99)]
 
 
-def test_who_is_overloaded_asks_and_who_would_be_refuses() -> None:
+def test_an_overloaded_peer_requests_and_one_that_would_become_overloaded_refuses() -> None:
     full = RelayNode(1, range(4), RelaysParameters(), capacity=1000.0)
     full.relays.load = 950.0
     full.receive(0, 0, Update((piece(1, source=0),)))
@@ -306,11 +306,11 @@ def test_in_an_interval_an_overloaded_peer_asks_for_so_many_operations(steps: in
     network.pass_seconds(6)
     assert network.broken() == []
     network.simulation.recorder.flush()
-    asked: dict[int, Counter[int]] = {}
+    requests: dict[int, Counter[int]] = {}
     for row in network.memory.table("messages").to_pylist():
         if row["kind"] in ("relays.Redirect", "relays.Shorten"):
-            asked.setdefault(row["node"], Counter())[row["t"]] += 1
-    assert sum(map(Counter.total, asked.values())) > 8
-    for moments in asked.values():
+            requests.setdefault(row["node"], Counter())[row["t"]] += 1
+    assert sum(map(Counter.total, requests.values())) > 8
+    for moments in requests.values():
         assert all(b - a >= 490_000 for a, b in pairwise(sorted(moments)))
-    assert max(max(moments.values()) for moments in asked.values()) == steps
+    assert max(max(moments.values()) for moments in requests.values()) == steps

@@ -35,7 +35,7 @@ class Hall:
         self.overlay = VsoDeployment(Parameters(), Random)
         self.members: dict[int, VsoNode] = {}
         self.delivered: list[tuple[int, int, int, int]] = []
-        self.said: list[Effect] = []
+        self.effects: list[Effect] = []
 
     def enter(self, now: int, node: int) -> None:
         self.members[node] = self.overlay.entity(node, Random(node))
@@ -46,26 +46,28 @@ class Hall:
         self.overlay.columns.leave(node, now)
 
     def obey(self, now: int, node: int, command: Any) -> None:
-        self.said += self.members[node].obey(now, command)
+        self.effects += self.members[node].obey(now, command)
         if isinstance(command, Leave):
             self.crash(now, node)
 
     def serve(self, now: int, node: int, message: OwnerConfirmed, sender: int) -> None:
-        self.said += self.members[node].receive(now, sender, message)
+        self.effects += self.members[node].receive(now, sender, message)
 
     def beat(self, now: int, node: int) -> None:
-        self.said += self.members[node].wake(now, SendAlive())
+        self.effects += self.members[node].wake(now, SendAlive())
 
-    def notify(self, now: int, arrivals: list[tuple[tuple[int, ...], int]], said: Notify) -> None:
+    def notify(
+        self, now: int, arrivals: list[tuple[tuple[int, ...], int]], message: Notify
+    ) -> None:
         if self.together and sum(len(to) for to, _ in arrivals) > 1:
-            made = self.overlay.columns.receive(now, arrivals, said)
+            made = self.overlay.columns.receive(now, arrivals, message)
             pairs = zip(made.node.tolist(), made.subscription.tolist(), strict=True)
             self.delivered += [(n, made.publication.id, s, made.hops) for n, s in pairs]
             return
         for to, sender in arrivals:
             for node in to:
                 if node in self.members:
-                    for effect in self.members[node].receive(now, sender, said):
+                    for effect in self.members[node].receive(now, sender, message):
                         assert isinstance(effect, Deliver)
                         for subscription in effect.subscriptions:
                             row = (node, effect.publication.id, subscription, effect.hops)
@@ -106,7 +108,7 @@ def some_publication(rng: Random, number: int, now: int) -> Publication:
     )  # fmt: skip
 
 
-def act(rng: Random, now: int, halls: list[Hall], said: list[Notify]) -> None:
+def act(rng: Random, now: int, halls: list[Hall], notifications: list[Notify]) -> None:
     """Something happens, in all halls alike."""
     node, what = rng.choice(NODES), rng.random()
     name = node * 10 + rng.randrange(3)
@@ -130,40 +132,42 @@ def act(rng: Random, now: int, halls: list[Hall], said: list[Notify]) -> None:
     elif what < 0.48:
         todo = ["crash", node] if rng.random() < 0.5 else ["obey", node, Leave()]
     else:
-        if not said or rng.random() < 0.6:
-            said.append(Notify(some_publication(rng, len(said), now), rng.randrange(1, 4)))
+        if not notifications or rng.random() < 0.6:
+            notifications.append(
+                Notify(some_publication(rng, len(notifications), now), rng.randrange(1, 4))
+            )
         arrivals = [
             (tuple(rng.sample([*NODES, 77], rng.randrange(1, 6))), rng.choice(MATCHERS))
             for _ in range(rng.randrange(1, 3))
         ]
-        todo = ["notify", arrivals, rng.choice(said[-4:])]
+        todo = ["notify", arrivals, rng.choice(notifications[-4:])]
     for hall in halls:
         getattr(hall, todo[0])(now, *todo[1:])
 
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
-def test_what_many_receive_at_once_is_what_each_would_receive(seed: int) -> None:
+def test_a_batch_is_delivered_like_its_messages_one_by_one(seed: int) -> None:
     rng, now = Random(seed), 0
-    halls, said = [Hall(together=True), Hall(together=False)], list[Notify]()
+    halls, notifications = [Hall(together=True), Hall(together=False)], list[Notify]()
     for _ in range(150):
         now += rng.choice([0, 1, 10**4, 3 * 10**5, 2 * SECOND])
-        act(rng, now, halls, said)
+        act(rng, now, halls, notifications)
         if rng.random() < 0.1:
             assert halls[0].known(now) == halls[1].known(now)
         assert halls[0].delivered == halls[1].delivered
-        assert halls[0].said == halls[1].said
+        assert halls[0].effects == halls[1].effects
 
 
-def test_such_histories_have_all_that_may_happen() -> None:
+def test_the_random_histories_contain_every_case() -> None:
     rng, now = Random(1), 0
-    hall, said = Hall(together=True), list[Notify]()
+    hall, notifications = Hall(together=True), list[Notify]()
     for _ in range(3000):
         now += rng.choice([0, 1, 10**4, 3 * 10**5, 2 * SECOND])
-        act(rng, now, [hall], said)
+        act(rng, now, [hall], notifications)
     assert len(hall.delivered) > 500
     assert len({subscription for _, _, subscription, _ in hall.delivered}) > 12
-    assert any(getattr(effect, "fact", "") == "unlinked" for effect in hall.said)
+    assert any(getattr(effect, "fact", "") == "unlinked" for effect in hall.effects)
 
 
 def tables_of(**settings: Any) -> dict[str, pa.Table]:
@@ -190,7 +194,7 @@ def test_a_run_with_a_node_group_leaves_the_trace_of_one_without(
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(0, 5)), st.booleans())))
-def test_who_had_what_is_one_answer_however_it_is_asked(
+def test_received_publications_are_the_same_singly_and_in_bulk(
     hearings: list[tuple[int, set[int], bool]],
 ) -> None:
     had, truth = ReceivedPublications(), set[tuple[int, int]]()

@@ -166,7 +166,7 @@ def test_a_site_that_others_mention_is_no_neighbour_before_it_answers() -> None:
     assert node.mesh.neighbours() == {9: (5.0, 5.0)}
 
 
-def test_nobody_speaks_for_another_and_old_words_are_ignored() -> None:
+def test_messages_in_the_name_of_another_and_old_messages_are_ignored() -> None:
     node = SiteNode(1)
     node.start(0)
     node.mesh.join_at((0.0, 0.0), None)
@@ -244,13 +244,13 @@ NET.settle(20)
     st.lists(st.tuples(st.integers(0, 5), st.one_of(*map(messages, CODEC.messages))), max_size=8)
 )
 @settings(deadline=None, max_examples=80)
-def test_no_message_in_any_order_breaks_a_site(said: list[tuple[int, Any]]) -> None:
+def test_no_message_in_any_order_breaks_a_site(messages: list[tuple[int, Any]]) -> None:
     node = SiteNode(1, Parameters(shortcuts=2))
     node.start(0)
     now = 0
     node.mesh.join_at((0.0, 0.0), None, 5.0)
     node.receive(1, 2, Hello(SiteInfo(2, 5.0, 5.0, 3.0, 7), asks=True))
-    for sender, message in said:
+    for sender, message in messages:
         now += SECOND // 2
         node.receive(now, sender, message)
         if hasattr(message, "site"):  # as its own sender would say it

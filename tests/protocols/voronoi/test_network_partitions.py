@@ -52,10 +52,10 @@ def steps(burden: LoadTrend, seconds: int, **state: bool) -> list[tuple[int, str
 
 def test_neighbours_are_asked_four_times_and_then_the_gateway() -> None:
     burden = LoadTrend(3 * SECOND, trigger=5, patience=5)
-    asked = steps(burden, 32, overloaded=True, idle=False)
-    assert [what for _, what in asked] == 2 * [*4 * ["closer"], "insert"]
-    assert asked[0][0] == 3
-    assert asked[4][0] == 15
+    requests = steps(burden, 32, overloaded=True, idle=False)
+    assert [what for _, what in requests] == 2 * [*4 * ["closer"], "insert"]
+    assert requests[0][0] == 3
+    assert requests[4][0] == 15
 
 
 def test_without_trigger_the_gateway_is_never_asked() -> None:

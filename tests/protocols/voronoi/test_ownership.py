@@ -37,8 +37,8 @@ class Sites:
             Site(number, out, Random(number), lambda: self.now, parameters)
             for number, out in enumerate(self.outs)
         ]
-        self.news: list[list[object]] = [[] for _ in range(count)]
-        self.said: list[Message] = []
+        self.events: list[list[object]] = [[] for _ in range(count)]
+        self.messages: list[Message] = []
         self.sites[0].found((0.0, 0.0))
         for number, site in enumerate(self.sites[1:], 1):
             site.join((100.0 * number, 0.0), 0, 0)
@@ -61,12 +61,12 @@ class Sites:
                     if isinstance(effect, Send | SendMany):
                         waiting = True
                         to = [effect.to] if isinstance(effect, Send) else effect.to
-                        self.said.append(effect.message)
+                        self.messages.append(effect.message)
                         for one in to:
                             if not isinstance(effect.message, self.lost):
                                 self.sites[one].on(effect.message, number)
-        for site, news in zip(self.sites, self.news, strict=True):
-            news += site.drain()
+        for site, events in zip(self.sites, self.events, strict=True):
+            events += site.drain()
 
     def owners(self, subscription: int) -> list[int]:
         return [site.id for site in self.sites if site.owner(subscription) == site.id]
@@ -90,8 +90,8 @@ def test_a_record_is_handed_over_in_a_higher_epoch_when_its_centre_has_left() ->
     taken = sites.sites[1].record(7)
     assert taken is not None
     assert (taken.epoch, taken.version, taken.body) == (2, 2, b"opaque")
-    assert [n.record.owner for n in sites.news[0] if isinstance(n, OwnershipGiven)] == [1]
-    assert [n.record.epoch for n in sites.news[1] if isinstance(n, OwnershipTaken)] == [2]
+    assert [n.record.owner for n in sites.events[0] if isinstance(n, OwnershipGiven)] == [1]
+    assert [n.record.epoch for n in sites.events[1] if isinstance(n, OwnershipTaken)] == [2]
 
 
 def test_a_region_that_moves_by_itself_is_handed_over_by_its_owner() -> None:
@@ -114,7 +114,7 @@ def test_an_offer_that_is_lost_is_reclaimed_in_a_higher_epoch() -> None:
     sites.pass_time(0.7)
     assert sites.owners(7) == [], "in transit nobody owns it"
     sites.pass_time(0.8)
-    assert any(isinstance(n, OwnershipTaken) and n.record.epoch == 3 for n in sites.news[0])
+    assert any(isinstance(n, OwnershipTaken) and n.record.epoch == 3 for n in sites.events[0])
     sites.lost = ()
     sites.pass_time(2)
     assert sites.owners(7) == [1]
@@ -179,10 +179,10 @@ def test_records_agree_in_a_digest_if_and_only_if_they_are_the_same() -> None:
     sites = Sites(2)
     sites.sites[0].hold(interest(10))
     sites.pass_time(3)
-    sites.said.clear()
+    sites.messages.clear()
     sites.pass_time(3)
-    assert any(isinstance(message, Digest) for message in sites.said)
-    assert not any(isinstance(message, Inventory) for message in sites.said)
+    assert any(isinstance(message, Digest) for message in sites.messages)
+    assert not any(isinstance(message, Inventory) for message in sites.messages)
 
 
 def test_a_leaving_site_hands_over_all_it_owns_and_goes() -> None:
@@ -214,7 +214,7 @@ def test_a_site_knows_for_a_while_whose_a_place_was_before() -> None:
     assert sites.sites[0].owners_before(places) is None
 
 
-def test_in_no_mesh_its_contact_speaks_for_a_site_and_later_those_who_were_around() -> None:
+def test_outside_the_mesh_the_next_hop_is_the_contact_or_a_former_neighbour() -> None:
     sites = Sites(3)
     newcomer = Site(9, Outbox(), Random(9), lambda: sites.now, Parameters())
     newcomer.join((50.0, 0.0), 2, 0)
@@ -227,7 +227,7 @@ def test_in_no_mesh_its_contact_speaks_for_a_site_and_later_those_who_were_aroun
 
 @settings(max_examples=80, deadline=None)
 @given(region=regions(), t=TIMES, ahead=st.sampled_from([0, 500_000]))
-def test_columns_say_where_a_region_is(region: object, t: int, ahead: int) -> None:
+def test_columns_have_the_place_of_a_region(region: object, t: int, ahead: int) -> None:
     records = Records()
     slot = records.put(Record(1, 2, region, 3), 0)
     records.advance(t)
@@ -244,7 +244,7 @@ def test_columns_say_where_a_region_is(region: object, t: int, ahead: int) -> No
     assert leg(region, t)[3] > t or leg(region, t)[3] > leg(region, 0)[1]
 
 
-def test_mixed_numbers_tell_versions_epochs_and_owners_apart() -> None:
+def test_hashes_differ_by_id_version_epoch_and_owner() -> None:
     base = Record(1, 2, Moving(disc(0, 0, 1)), 3, 4, 5)
     others = [
         Record(9, 2, base.region, 3, 4, 5), Record(1, 2, base.region, 9, 4, 5),

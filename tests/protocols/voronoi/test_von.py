@@ -67,7 +67,7 @@ def test_what_is_published_elsewhere_or_to_an_area_is_delivered_exactly(
         here = disc(*somewhere(), rng.uniform(0, 90))
         other = box(*somewhere(), rng.uniform(0, 60), rng.uniform(0, 60))
         world.join(node, *[here, other][: 1 + node % 2], echo=node % 3 == 0)
-    world.join(90)  # wants nothing, and speaks from outside the mesh
+    world.join(90)  # wants nothing, and publishes from outside the mesh
     world.join(91, EVERYWHERE)
     world.pass_seconds(6)
     for number in range(90):
@@ -112,7 +112,7 @@ def test_peers_at_one_place_receive_from_each_other_and_what_is_published_there(
     assert_delivered_exactly(world.trace())
 
 
-def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
+def test_commands_are_executed_and_invalid_ones_noted() -> None:
     world = PeerWorld("von")
     world.join(1, disc(0, 0, 10))
     world.join(2)
@@ -138,9 +138,9 @@ def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
     world.obey(2, Leave())
     world.pass_seconds(1)
     trace = world.trace()
-    heard = delivered(trace.table("deliveries"))
-    assert sorted(heard) == [(1, 7), (2, 8), (4, 8), (5, 1000)]
-    assert set(heard) == expected(trace.table("interests"), trace.table("publications"))
+    received = delivered(trace.table("deliveries"))
+    assert sorted(received) == [(1, 7), (2, 8), (4, 8), (5, 1000)]
+    assert set(received) == expected(trace.table("interests"), trace.table("publications"))
 
 
 @pytest.mark.parametrize("wrong", [{"cast": "x"}, {"step_ms": 0}, {"room": -1}, {"misses": 1}])
@@ -161,19 +161,19 @@ def test_walkers_know_nearly_all_they_should_and_their_publications_arrive(
     """[VSO] V: average discovery consistency is always above 99 %."""
     trace = run("von", "clustering", nodes, seconds, latency_ms=100.0)
     assert recall(trace, 192.0) >= 0.99
-    heard = set(delivered(trace.table("deliveries")))
+    received = set(delivered(trace.table("deliveries")))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert heard <= should
-    assert len(heard) >= 0.995 * len(should)
+    assert received <= should
+    assert len(received) >= 0.995 * len(should)
 
 
 def test_vorocast_among_walkers_reaches_nearly_all() -> None:
     trace = run("von", "clustering", 50, 4.0, latency_ms=100.0, cast="vorocast")
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert set(heard) <= should
-    assert len(heard) == len(set(heard))
-    assert len(heard) >= 0.97 * len(should)
+    assert set(received) <= should
+    assert len(received) == len(set(received))
+    assert len(received) >= 0.97 * len(should)
 
 
 # Weather.
@@ -193,11 +193,11 @@ def test_with_loss_and_crashes_most_is_delivered_and_nothing_twice_or_unwanted(c
         crash=0.01,
         restart_s=3.0,
     )
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert len(heard) == len(set(heard))
-    assert set(heard) <= should
-    assert len(heard) > 0.75 * len(should)
+    assert len(received) == len(set(received))
+    assert set(received) <= should
+    assert len(received) > 0.75 * len(should)
     assert recall(trace, 192.0) > 0.95
 
 
@@ -234,10 +234,10 @@ def test_a_contact_that_has_died_is_replaced_and_a_lone_peer_begins_anew() -> No
     st.lists(st.tuples(st.integers(0, 4), st.one_of(*map(messages, CODEC.messages))), max_size=6)
 )
 @settings(deadline=None, max_examples=60)
-def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]]) -> None:
+def test_no_message_in_any_state_breaks_a_peer(messages: list[tuple[int, Any]]) -> None:
     world = PeerWorld("von", shortcuts=1)
     peers = [world.join(0), world.join(1, disc(0, 0, 10)), world.join(2, disc(5, 5, 10))]
-    for sender, message in said:
+    for sender, message in messages:
         for peer in peers:
             world.simulation._apply(peer, peer.receive(world.simulation.now, sender, message))
             if hasattr(message, "site"):

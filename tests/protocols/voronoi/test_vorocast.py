@@ -43,22 +43,22 @@ def vorocast_counts(sites: voronoi.Sites, root: tuple[float, float], area: Shape
     """Play it, with what each site knows taken from the whole diagram."""
     around = {s: {n: sites[n] for n in voronoi.enclosing(sites, s)} for s in sites}
     first = voronoi.nearest(sites, *root)
-    heard, waiting = Counter([first]), [(first, None)]
+    counts, waiting = Counter([first]), [(first, None)]
     while waiting:
         site, sender = waiting.pop()
         rings = {n: around[n] for n in around[site]}
         for other in forward(site, sites[site], around[site], rings, root, area, sender):
-            heard[other] += 1
-            assert heard[other] < 3, "it goes round in circles"
+            counts[other] += 1
+            assert counts[other] < 3, "it goes round in circles"
             waiting.append((other, site))
-    return heard
+    return counts
 
 
 def assert_once_each(sites: voronoi.Sites, root: tuple[float, float], area: Shape) -> None:
-    heard = vorocast_counts(sites, root, area)
-    assert max(heard.values()) == 1
-    assert [s for s in sites if touches(sites, s, area) and s not in heard] == []
-    assert [s for s in heard if not touches(sites, s, area, more=1e-5)] == []
+    counts = vorocast_counts(sites, root, area)
+    assert max(counts.values()) == 1
+    assert [s for s in sites if touches(sites, s, area) and s not in counts] == []
+    assert [s for s in counts if not touches(sites, s, area, more=1e-5)] == []
 
 
 @given(places=PLACES, area=areas())
@@ -87,7 +87,7 @@ def test_sites_outside_a_rectangle_relay_into_it() -> None:
     assert vorocast_counts(sites, (0.0, 0.0), area) == Counter([0, 1, 2, 3])
 
 
-def test_of_two_equally_near_the_root_the_smaller_id_speaks() -> None:
+def test_of_two_sites_equally_near_the_root_the_smaller_id_forwards() -> None:
     sites = {5: (0.0, 0.0), 2: (4.0, 3.0), 1: (4.0, -3.0), 9: (8.0, 0.0)}
     area = disc(0.0, 0.0, 9.0)
     around = {s: {n: sites[n] for n in voronoi.enclosing(sites, s)} for s in sites}

@@ -58,7 +58,7 @@ def test_static_squares_stay_where_they_are_and_serve_exactly(matchers: int) -> 
     world.assert_settles(8)
 
 
-def test_after_quiet_each_subscription_has_one_owner_and_all_its_copies() -> None:
+def test_when_settled_each_subscription_has_one_owner_and_all_its_replicas() -> None:
     world = VsoWorld(**EAGER)
     join_many(world, 50)
     world.pass_seconds(15)
@@ -163,7 +163,7 @@ def test_filters_formulas_and_variables_are_served_wherever_they_are() -> None:
     world.assert_delivered_exactly(at_least=100)
 
 
-def test_a_region_that_moves_by_itself_changes_owners_without_a_word() -> None:
+def test_a_region_that_moves_by_itself_changes_owners_without_client_messages() -> None:
     world = VsoWorld(partitioning="static", matchers=9)
     ways = [(650.0, 650.0, 0.0), (650.0, 50.0, 0.0)]
     ann = world.join(1, path(disc(50, 50, 60), ways, 60.0))
@@ -179,11 +179,11 @@ def test_a_region_that_moves_by_itself_changes_owners_without_a_word() -> None:
     assert [row for row in sent if row["node"] == 1 and row["kind"] == "vso.RegionUpdate"] == []
     assert len(set(owners) - {None}) >= 4
     world.assert_settles(6)
-    heard, wanted = world.delivered_and_expected()
-    assert set(heard) <= wanted
+    received, wanted = world.delivered_and_expected()
+    assert set(received) <= wanted
     assert len(wanted) > 150
-    late = wanted - set(heard)
-    assert all(number < 10 for number, _ in late), "only what was said before it was served"
+    late = wanted - set(received)
+    assert all(number < 10 for number, _ in late), "only what was published before it was served"
 
 
 def test_a_leap_across_the_world_finds_its_owner() -> None:
@@ -196,8 +196,8 @@ def test_a_leap_across_the_world_finds_its_owner() -> None:
     world.assert_settles(6)
     chatter(world, 100, 5.0, 20)
     world.pass_seconds(2)
-    heard, wanted = world.delivered_and_expected()
-    assert sorted(heard) == sorted(wanted)
+    received, wanted = world.delivered_and_expected()
+    assert sorted(received) == sorted(wanted)
 
 
 def test_walkers_know_nearly_all_who_are_around_them() -> None:

@@ -47,7 +47,7 @@ class Post:
 
 
 @pytest.mark.parametrize(("fresh_ms", "called"), [(4000.0, 6), (FOREVER_MS, 5)])
-def test_of_those_who_spoke_lately_who_has_waited_longest_is_called(
+def test_of_recent_candidates_the_one_that_waited_longest_is_promoted(
     fresh_ms: float, called: int
 ) -> None:
     post = Post(fresh_ms=fresh_ms)
@@ -57,7 +57,7 @@ def test_of_those_who_spoke_lately_who_has_waited_longest_is_called(
     assert post.called(10.0) == [called]
 
 
-def test_if_nobody_spoke_lately_who_spoke_last_is_called() -> None:
+def test_without_recent_candidates_the_latest_one_is_promoted() -> None:
     post = Post()
     post.offer(1.0, 5)
     post.offer(2.0, 6)
@@ -66,7 +66,7 @@ def test_if_nobody_spoke_lately_who_spoke_last_is_called() -> None:
     assert post.called(10.0) == [6]
 
 
-def test_who_does_not_come_when_called_is_replaced_and_who_comes_is_not() -> None:
+def test_a_promoted_candidate_that_does_not_come_is_replaced() -> None:
     post = Post()
     post.offer(1.0, 5, 6, 7)
     post.site.gateway.insert((10.0, 0.0), 2.0)
@@ -88,7 +88,7 @@ def test_there_are_at_least_so_many_matchers_though_nobody_is_overloaded(least: 
     world.assert_settles(5)
 
 
-def test_who_is_next_becomes_gateway_as_soon_as_its_neighbours_see_that_it_is_dead() -> None:
+def test_the_successor_becomes_gateway_as_soon_as_neighbours_notice_the_crash() -> None:
     world = VsoWorld(partitioning="static", matchers=4, fault_free=False)
     join_many(world, 10)
     world.pass_seconds(5)
@@ -101,7 +101,7 @@ def test_who_is_next_becomes_gateway_as_soon_as_its_neighbours_see_that_it_is_de
     assert {site.gateway.gateway for site in world.sites.values()} == {third}
 
 
-def test_who_is_seen_to_be_dead_is_not_waited_for_when_a_gateway_is_followed() -> None:
+def test_a_crashed_successor_is_skipped_when_a_gateway_is_replaced() -> None:
     world = VsoWorld(partitioning="static", matchers=4, fault_free=False)
     join_many(world, 40)
     world.pass_seconds(5)
@@ -126,7 +126,7 @@ def test_a_dead_matchers_clients_are_served_by_others_within_five_beats() -> Non
     assert dead not in {owners[orphan] for orphan in orphans}
 
 
-def test_a_newcomer_whose_first_word_is_lost_asks_again_before_its_heartbeat() -> None:
+def test_a_newcomer_whose_first_interest_is_lost_repeats_it_before_its_heartbeat() -> None:
     network = FaultyNetwork(ConstantDelay(LATENCY))
     world = VsoWorld(network)
     network.group[5] = 1
@@ -138,14 +138,14 @@ def test_a_newcomer_whose_first_word_is_lost_asks_again_before_its_heartbeat() -
     assert member.client.owner == {5000: GATEWAY}
 
 
-def test_while_nobody_answers_a_newcomer_asks_ever_more_rarely() -> None:
+def test_a_newcomer_without_an_answer_retries_ever_more_rarely() -> None:
     network = FaultyNetwork(ConstantDelay(LATENCY))
     world = VsoWorld(network)
     network.group[5] = 1
     world.join(5, Moving(disc(100, 100, 50.0)))
     world.pass_seconds(13.9)
-    asked = [t for t, kind in sent_by(world, 5) if kind == "vso.Interest"]
-    gaps = [(b - a) / SECOND for a, b in pairwise(asked)]
+    requests = [t for t, kind in sent_by(world, 5) if kind == "vso.Interest"]
+    gaps = [(b - a) / SECOND for a, b in pairwise(requests)]
     assert gaps == [0.5, 1.0, *[2.0] * 6]
 
 
@@ -174,22 +174,21 @@ def test_a_publisher_that_receives_nothing_gives_its_owner_up_though_sites_notic
     assert (SOUTH not in client.owner.values()) == given_up
 
 
-def test_who_receives_something_now_and_then_asks_no_more_than_with_its_heartbeat() -> None:
-    asked = []
+def test_a_client_that_receives_something_checks_its_owner_with_heartbeats_only() -> None:
+    requests = []
     for doubt_ms in (700.0, FOREVER_MS):
         world = VsoWorld(doubt_ms=doubt_ms)
         for node in (5, 6):
             world.join(node, Moving(disc(100, 100, 50.0)))
         world.pass_seconds(3)
-        began = (
-            world.simulation.now
-        )  # until then both had been silent, so the first word is a doubt
+        # Until now both were silent, so the first publication leads to a check of the owner.
+        began = world.simulation.now
         for number in range(20):
             world.obey(5 + number % 2, Publish(number, point(100, 100)))
             world.pass_seconds(0.25)
         kinds = [kind for node in (5, 6) for t, kind in sent_by(world, node) if t > began]
-        asked.append(kinds.count("vso.Alive"))
-    assert asked[0] == asked[1] > 0
+        requests.append(kinds.count("vso.Alive"))
+    assert requests[0] == requests[1] > 0
 
 
 @pytest.mark.parametrize(("recall_ms", "known"), [(1000.0, [5]), (0.0, [])])

@@ -51,10 +51,10 @@ def test_on_a_bad_network_nothing_is_delivered_twice_and_it_heals() -> None:
         spot = point(world.rng.uniform(0, SIDE), world.rng.uniform(0, SIDE))
         world.obey(number % 30, Publish(number, spot))
         world.pass_seconds(0.1)
-    heard, wanted = world.delivered_and_expected()
-    assert len(heard) == len(set(heard))
-    assert set(heard) <= wanted
-    assert len(heard) > len(wanted) / 2
+    received, wanted = world.delivered_and_expected()
+    assert len(received) == len(set(received))
+    assert set(received) <= wanted
+    assert len(received) > len(wanted) / 2
     world.simulation.network = ConstantDelay(LATENCY)
     world.pass_seconds(20)
     world.assert_settles(8)

@@ -4,12 +4,15 @@
 import { ask, decode, merged } from "./snapshots.js";
 
 const GIVEN_UP_MS = 5000; // after which the page stops asking a node that does not answer
+// Microseconds of the node's time over which rates are taken. A node adds up its bytes once a second,
+// as often as the page asks: over one second a rate could read 0, or twice what it is.
+const RATE_SPAN = 3e6;
 const MARKS = ["c3", "c1", "c5", "c2", "c4"]; // colours; those next to each other in this list differ most
 
 class Node {
   snapshot = null;
   numbers = null;
-  before = null; // the numbers of a second ago
+  #history = []; // the numbers of the last RATE_SPAN, oldest first
   failing = null; // since when it does not answer
   #asking = new Set();
 
@@ -23,20 +26,27 @@ class Node {
 
   async fetchNumbers() {
     await this.#ask("monitor/numbers", "json", (answer) => {
-      const before = this.numbers;
       // A restarted node counts from 0 again.
-      this.before = before?.counters.requests > answer.counters.requests ? null : before;
+      if (this.numbers?.counters.requests > answer.counters.requests) this.#history = [];
       this.numbers = answer;
+      this.#history.push(answer);
+      while (answer.t - this.#history[1]?.t >= RATE_SPAN) this.#history.shift();
     });
   }
 
   get id() { return this.numbers?.cluster?.node; }
 
+  // The numbers of RATE_SPAN ago; null: the page has not known the node for so long.
+  get before() {
+    const [oldest] = this.#history;
+    return oldest && this.numbers.t - oldest.t >= RATE_SPAN ? oldest : null;
+  }
+
   // A counter's rate per second.
   rate(counter) {
     const { numbers, before } = this;
-    const seconds = before ? (numbers.t - before.t) / 1e6 : 0;
-    return seconds > 0 ? (numbers.counters[counter] - before.counters[counter]) / seconds : 0;
+    if (!before) return 0;
+    return (numbers.counters[counter] - before.counters[counter]) / ((numbers.t - before.t) / 1e6);
   }
 
   async #ask(path, form, take) {

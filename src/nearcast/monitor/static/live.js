@@ -159,7 +159,7 @@ class Numbers {
     if (!node) return;
     const { numbers, before } = node;
     this.#judge(numbers.judged, numbers.trace);
-    if (!before || numbers.t <= before.t) return;
+    if (!before) return;
     const rate = (name) => node.rate(name);
     const t = numbers.t / 1e6;
     this.deliveries.add(t, [rate("deliveries")]);

@@ -101,7 +101,7 @@ def _pairs_of_slice(seen: pa.Table, held: pa.Table) -> pa.Table:
     views = seen.filter(pc.field("node") != pc.field("other"))
     positions = seen.filter(pc.field("other").is_null()).sort_by("t")
     sampled = positions.select(["t", "node"])
-    met = (
+    compared = (
         pa.concat_tables([_known_pairs(positions, views), _due_pairs(positions, held)])
         .join(sampled, ["t", "node"], join_type="left semi", use_threads=False)
         .group_by(["t", "node", "other"], use_threads=False)
@@ -111,7 +111,7 @@ def _pairs_of_slice(seen: pa.Table, held: pa.Table) -> pa.Table:
     crowds = sampled.group_by("t", use_threads=False).aggregate([([], "count_all")])
     each = sampled.join(crowds, "t", use_threads=False)
     each = each.append_column("others", pc.subtract(each.column("count_all"), 1))
-    both = pa.concat_tables([met, each.drop_columns("count_all")], promote_options="default")
+    both = pa.concat_tables([compared, each.drop_columns("count_all")], promote_options="default")
     runs = seen.column("run").slice(0, 1).take(pa.array(np.zeros(len(both), np.int8)))
     return both.add_column(0, "run", runs)
 
@@ -120,15 +120,15 @@ def _known_pairs(positions: pa.Table, views: pa.Table) -> pa.Table:
     """The entities that nodes knew, and how far from its true position each was believed to be."""
     truth = positions.select(["t", "node", "x", "y", "z"])
     truth = truth.rename_columns(["t", "other", "true_x", "true_y", "true_z"])
-    believed = views.join(truth, ["t", "other"], join_type="left outer", use_threads=False)
-    x, y, z = (pc.subtract(believed.column(a), believed.column(f"true_{a}")) for a in "xyz")
+    joined = views.join(truth, ["t", "other"], join_type="left outer", use_threads=False)
+    x, y, z = (pc.subtract(joined.column(a), joined.column(f"true_{a}")) for a in "xyz")
     squares = pc.add(pc.add(pc.multiply(x, x), pc.multiply(y, y)), pc.multiply(z, z))
     return pa.table(
         {
-            **{name: believed.column(name) for name in ("t", "node", "other")},
-            "knew": pa.repeat(True, len(believed)),
-            "due": pa.repeat(False, len(believed)),
-            "present": believed.column("true_x").is_valid(),
+            **{name: joined.column(name) for name in ("t", "node", "other")},
+            "knew": pa.repeat(True, len(joined)),
+            "due": pa.repeat(False, len(joined)),
+            "present": joined.column("true_x").is_valid(),
             "difference": pc.sqrt(squares),
         }
     )

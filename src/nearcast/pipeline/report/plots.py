@@ -158,24 +158,24 @@ def path(strokes: Iterable[list[Point]]) -> str:
 
 
 def _element(mark: Mark) -> str:
-    look = f'class="{mark.style}"'
+    style = f'class="{mark.style}"'
     if isinstance(mark, PlotText):
         bold = ' font-weight="600"' if mark.bold else ""
         return (
-            f'<text {look} x="{_n(mark.x)}" y="{_n(mark.y)}" font-size="{_n(mark.size)}"{bold}'
+            f'<text {style} x="{_n(mark.x)}" y="{_n(mark.y)}" font-size="{_n(mark.size)}"{bold}'
             f' text-anchor="{mark.anchor}" fill="currentColor">{escape(clean(mark.text))}</text>'
         )
     if mark.opacity < 1:
-        look += f' opacity="{mark.opacity:.2f}"'
+        style += f' opacity="{mark.opacity:.2f}"'
     if isinstance(mark, PlotArea):
-        return f'<path {look} fill="currentColor" d="{path([mark.outline])}z"/>'
+        return f'<path {style} fill="currentColor" d="{path([mark.outline])}z"/>'
     if mark.dash:
-        look += f' stroke-dasharray="{" ".join(map(str, DASHES[mark.dash]))}"'
+        style += f' stroke-dasharray="{" ".join(map(str, DASHES[mark.dash]))}"'
     ends = "butt" if mark.blunt else "round"
     if mark.blunt:
-        look += ' shape-rendering="crispEdges"'
+        style += ' shape-rendering="crispEdges"'
     return (
-        f'<path {look} fill="none" stroke="currentColor" stroke-width="{_n(mark.width)}"'
+        f'<path {style} fill="none" stroke="currentColor" stroke-width="{_n(mark.width)}"'
         f' stroke-linecap="{ends}" stroke-linejoin="round" d="{path(mark.strokes)}"/>'
     )
 

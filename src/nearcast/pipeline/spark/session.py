@@ -93,13 +93,13 @@ def _with_launcher(java: Path) -> str:
 def memory_mb() -> int:
     """Memory for the driver: NEARCAST_SPARK_MB, else a tenth of the machine's, 1 to 4 GiB, because
     the Python workers need memory too."""
-    asked = os.environ.get("NEARCAST_SPARK_MB")
-    if asked:
-        if not asked.isdecimal() or int(asked) < MIN_MB:
+    memory = os.environ.get("NEARCAST_SPARK_MB")
+    if memory:
+        if not memory.isdecimal() or int(memory) < MIN_MB:
             raise ValueError(
-                f"NEARCAST_SPARK_MB must be a number of at least {MIN_MB}, not {asked!r}"
+                f"NEARCAST_SPARK_MB must be a number of at least {MIN_MB}, not {memory!r}"
             )
-        return int(asked)
+        return int(memory)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
     return int(min(max(total / 10, 1024), 4096))
 

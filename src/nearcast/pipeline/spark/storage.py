@@ -275,9 +275,9 @@ def _sum_messages(columns: pa.Schema, rows: pa.RecordBatch, span: int) -> pa.Rec
     """Add up messages that are equal in the other columns, as the recording level "sums" does."""
     t = rows.column("t").to_numpy()
     floored = rows.set_column(rows.schema.get_field_index("t"), "t", pa.array(t - t % span))
-    asked = [field.name for field in columns if field.name != "run"]
-    alike = [name for name in asked if name not in _ADDED]
-    added = [(name, "sum") for name in asked if name in _ADDED]
+    wanted = [field.name for field in columns if field.name != "run"]
+    alike = [name for name in wanted if name not in _ADDED]
+    added = [(name, "sum") for name in wanted if name in _ADDED]
     sums = pa.Table.from_batches([floored]).group_by(alike, use_threads=False).aggregate(added)
     names = [name.removesuffix("_sum") for name in sums.schema.names]
     arrays = [column.combine_chunks() for column in sums.columns]

@@ -40,7 +40,7 @@ from nearcast.protocols.brokers.routes import RoutedInterest, RoutingTable
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, Time
 
-SETTLING_TIME: Time = SECOND  # without news for so long, tables have settled
+SETTLING_TIME: Time = SECOND  # without a new entry for so long, tables have settled
 # How often an engine's counters are noted: worlds begin at a whole tenth of a second, so no note is
 # about set-up and workload at once.
 REPORT_INTERVAL: Time = SECOND // 10
@@ -69,8 +69,8 @@ class BrokerLink:
     def __init__(self, mine: Session) -> None:
         self.mine = mine
         self.theirs: Session | None = None  # None: they have not answered
-        self.heard: Time = 0
-        self.mismatches = 0  # digests in a row that were not what was heard
+        self.last_received: Time = 0
+        self.mismatches = 0  # digests in a row that differ from what was received
 
 
 class Broker(Node):
@@ -137,12 +137,12 @@ class Broker(Node):
         if not link.theirs:
             self.out.note("ignored", sender)  # of a session that is over
             return
-        link.heard = self.now
+        link.last_received = self.now
         match message:
             case Pass(publication, hops):
-                self._pass_on(publication, hops, sender)
-            case Heartbeat(told):
-                self._compare(sender, link, told)
+                self._route_publication(publication, hops, sender)
+            case Heartbeat(digest):
+                self._compare(sender, link, digest)
             case Inventory():
                 self.routes.complete(sender, message)
             case Advertise() | Unadvertise() | Interest() | Adjust() | Cancel():
@@ -160,21 +160,21 @@ class Broker(Node):
             if not isinstance(message, Bye):
                 self.out.send(sender, UnknownClient())
             return
-        link.heard = self.now
+        link.last_received = self.now
         match message:
             case Post(publication):
                 if publication.node != sender or not self.routes.allows(sender, publication):
                     self.out.note("refused", publication.id)
                 else:
-                    self._pass_on(publication, 1, sender)
-            case Heartbeat(told):
-                self._compare(sender, link, told)
+                    self._route_publication(publication, 1, sender)
+            case Heartbeat(digest):
+                self._compare(sender, link, digest)
                 self.out.send(sender, Heartbeat(0))
             case Bye():
                 self._detach(sender)
             case Advertise() | Unadvertise() | Interest() | Adjust() | Cancel():
                 if _author(message) != sender:
-                    self.out.note("refused", sender)  # nobody speaks for another
+                    self.out.note("refused", sender)  # a client changes only its own entries
                 else:
                     self._update_table(sender, message)
             case _:
@@ -184,38 +184,40 @@ class Broker(Node):
         self, hop: NodeId, message: Advertise | Unadvertise | Interest | Adjust | Cancel
     ) -> None:
         routes = self.routes
-        first = self._is_first_news(message)
+        first = self._is_new_entry(message)
         match message:
             case Advertise(advertisement, version):
-                news = routes.advertise(hop, advertisement, version)
+                is_newer = routes.advertise(hop, advertisement, version)
             case Unadvertise(node, number, version):
-                news = routes.unadvertise((node, number), version)
-            case Interest(subscription, version, said):
-                news = routes.put(RoutedInterest(subscription, version, hop, said))
+                is_newer = routes.unadvertise((node, number), version)
+            case Interest(subscription, version, sent):
+                is_newer = routes.put(RoutedInterest(subscription, version, hop, sent))
             case Adjust(node, number, version, values):
                 known = routes.entries.get((node, number))
                 if known is None or known.hop != hop:
-                    self.out.note("ignored", number)  # the digest will tell
+                    self.out.note("ignored", number)  # the digests will differ, which repairs it
                     return
                 try:
                     adjusted = with_values(known.subscription, values)
                 except ValueError:
                     self.out.note("refused", number)
                     return
-                news = routes.put(RoutedInterest(adjusted, version, hop, known.said, adjusted=True))
+                is_newer = routes.put(
+                    RoutedInterest(adjusted, version, hop, known.sent, adjusted=True)
+                )
             case Cancel(node, number, version):
-                news = routes.cancel((node, number), version)
-        if not news:
-            self.out.note("ignored", hop)  # overtaken by a newer word
+                is_newer = routes.cancel((node, number), version)
+        if not is_newer:
+            self.out.note("ignored", hop)  # a newer version was here before
         elif first:
             self.changed = self.now
             if self.settled:
                 self.settled = False
                 self.out.set_timer(CheckSettled(), SETTLING_TIME)
 
-    def _is_first_news(self, message: Advertise | Unadvertise | Interest | Adjust | Cancel) -> bool:
-        """Is it about something that was never heard of? Who says an interest again and again has
-        settled for all that: tables would never be quiet."""
+    def _is_new_entry(self, message: Advertise | Unadvertise | Interest | Adjust | Cancel) -> bool:
+        """Is it about something that was never known? Repeated interests do not count, or tables
+        would never settle."""
         if isinstance(message, Interest):
             name = message.subscription.node, message.subscription.id
             return not self.routes.has_known(name)
@@ -224,7 +226,7 @@ class Broker(Node):
     # Sessions.
 
     def _on_hello(self, sender: NodeId, link: BrokerLink, hello: Hello) -> None:
-        link.heard = self.now
+        link.last_received = self.now
         if hello.mine != link.theirs:
             self.routes.close(sender)
             if not link.theirs:
@@ -244,7 +246,7 @@ class Broker(Node):
     def _attach(self, client: NodeId, session: Session) -> None:
         self._detach(client)
         link = self.clients[client] = BrokerLink(session)
-        link.heard = self.now
+        link.last_received = self.now
         self.out.note("linked", client)
         self.out.send(client, Hello(self._new_session(), session))
 
@@ -253,10 +255,11 @@ class Broker(Node):
             self.out.note("unlinked", client)
             self.routes.close(client)
 
-    def _compare(self, sender: NodeId, link: BrokerLink, told: int) -> None:
-        """What it says it has told, with what was heard. Once may be a message under way."""
+    def _compare(self, sender: NodeId, link: BrokerLink, digest: int) -> None:
+        """The digest of what the sender has sent, with what was received. One mismatch may be a
+        message under way."""
         link.mismatches = (
-            link.mismatches + 1 if told != self.routes.digest_received_from(sender) else 0
+            link.mismatches + 1 if digest != self.routes.digest_received_from(sender) else 0
         )
         if link.mismatches == 2:
             link.mismatches = 0
@@ -286,17 +289,17 @@ class Broker(Node):
         for neighbour, link in self.links.items():
             if not link.theirs:
                 self.out.send(neighbour, Hello(link.mine))
-            elif self.now - link.heard > patience:
+            elif self.now - link.last_received > patience:
                 self._give_up(neighbour, link)
             else:
                 self.out.send(neighbour, Heartbeat(self.routes.digest_sent_to(neighbour)))
         for client, link in list(self.clients.items()):
-            if self.now - link.heard > patience:
+            if self.now - link.last_received > patience:
                 self._detach(client)
 
     # Publications.
 
-    def _pass_on(self, publication: Publication, hops: int, sender: NodeId) -> None:
+    def _route_publication(self, publication: Publication, hops: int, sender: NodeId) -> None:
         at = publication.t if self.parameters.moment == "publication" else self.clock
         clients: dict[NodeId, list[SubscriptionId]] = {}
         links: dict[NodeId, None] = {}
@@ -313,7 +316,7 @@ class Broker(Node):
         for client, wanted in sorted(clients.items()):
             self.out.send(client, Notify(publication, tuple(sorted(wanted)), hops + 1))
 
-    # What the routes tell the engine.
+    # What the routing table calls.
 
     def send(self, to: NodeId, message: Message) -> None:
         self.out.send(to, message)
@@ -327,7 +330,7 @@ class Broker(Node):
             self.numbers[name], self.names[number] = number, name
         subscription = entry.subscription
         if self.parameters.stamp == "arrival":
-            subscription = with_later_submission(subscription, self.clock - entry.said)
+            subscription = with_later_submission(subscription, self.clock - entry.sent)
         self.matcher.put(replace(subscription, id=number))
         self._plan_refresh()
 
@@ -361,7 +364,7 @@ def _author(message: Advertise | Unadvertise | Interest | Adjust | Cancel) -> No
 
 
 def with_later_submission(subscription: Subscription, by: int) -> Subscription:
-    """Submitted so much later, as a broker has it that believes an interest was said on arrival."""
+    """As if submitted so much later: by a broker that takes an interest's arrival for its start."""
     region, filter_ = subscription.region, subscription.filter
     try:
         return replace(

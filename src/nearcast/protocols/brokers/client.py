@@ -44,8 +44,8 @@ from nearcast.protocols.dedup import DeliveredPublications, publication_key
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, Vector, cuboid
 
-SETTLING_TIME: Time = SECOND  # after this, all news has been heard of
-CHANGES_REMEMBERED = 64  # of one interest: what is under way may be older than the latest
+SETTLING_TIME: Time = SECOND  # after this, all brokers have received a change
+CHANGES_REMEMBERED = 64  # of one interest: a publication under way may be older than the latest
 
 
 class CheckBroker(Timer, frozen=True):
@@ -72,20 +72,20 @@ class BrokerClient(Node):
         self.parameters = parameters
         self.brokers = brokers  # the first is its own; the others are for when that one fails
         self.turn = 0
-        self.plan = make_design(parameters)
+        self.design = make_design(parameters)
         self.advertisements = [Advertisement(0, node_id)] if not parameters.advertise else []
         self.interests = ActiveInterests()
         self.subscriptions = self.interests.current
         self.history: dict[SubscriptionId, deque[InterestVersion]] = {}
-        # What the broker was told, by the name it knows it by; and for which interest.
-        self.told: dict[SubscriptionId, tuple[Subscription, Version, Time]] = {}
-        self.meant: dict[SubscriptionId, SubscriptionId] = {}
+        # The parts of interests that were sent to the broker, by the id that the broker knows.
+        self.sent: dict[SubscriptionId, tuple[Subscription, Version, Time]] = {}
+        self.interest_of_part: dict[SubscriptionId, SubscriptionId] = {}
         self.advertised: dict[int, Version] = {}
         self.version: Version = 0
         self.attached = self.settling = False
         self.began: Time = 0  # this session
-        self.heard_broker: Time = 0
-        self.heard: dict[NodeId, tuple[Time, Vector]] = {}
+        self.last_received: Time = 0
+        self.recent_publishers: dict[NodeId, tuple[Time, Vector]] = {}
         self.delivered = DeliveredPublications()
 
     @property
@@ -140,8 +140,8 @@ class BrokerClient(Node):
             self.out.set_timer(FinishSettling(), SETTLING_TIME)
 
     def _renew(self, wanted: Subscription) -> None:
-        self._update_broker(wanted.id, self.plan.parts(wanted, self.now))
-        if self.plan.renews(wanted, self.now):
+        self._update_broker(wanted.id, self.design.parts(wanted, self.now))
+        if self.design.renews(wanted, self.now):
             self.out.set_timer(RenewInterest(wanted.id), self.parameters.interval)
         else:
             self.out.clear_timer(RenewInterest(wanted.id))
@@ -151,13 +151,13 @@ class BrokerClient(Node):
         if extent and not any(conforms(publication, a) for a in self.advertisements):
             area = _around(publication.shape, extent)
             self._advertise([Advertisement(0, self.id, area)])
-        for said in self.plan.posts(publication):
-            self.out.send(self.broker, Post(said))
+        for sent in self.design.publications_to_send(publication):
+            self.out.send(self.broker, Post(sent))
 
-    # What the broker is told.
+    # What is sent to the broker.
 
     def _next_version(self) -> Version:
-        """Higher than all before, in earlier lives too."""
+        """Higher than all before, also those before a restart."""
         self.version = max(self.version + 1, self.now)
         return self.version
 
@@ -172,14 +172,14 @@ class BrokerClient(Node):
             self.out.send(self.broker, Advertise(advertisement, version))
 
     def _update_broker(self, wanted: SubscriptionId, parts: list[Subscription]) -> None:
-        """Whatever these parts change: cancelled, said, or said anew (PADRES knows no other way),
-        unless new numbers are enough."""
+        """Send what differs from these parts. A part that has changed is cancelled and sent again
+        (PADRES has no other way), unless new numbers are enough."""
         named = {part.id: part for part in parts}
-        for name in [name for name, of in self.meant.items() if of == wanted]:
+        for name in [name for name, of in self.interest_of_part.items() if of == wanted]:
             if name not in named:
                 self._cancel(name)
         for name, part in named.items():
-            before = self.told.get(name)
+            before = self.sent.get(name)
             if before is not None and before[0] == part:
                 continue
             if before is not None and self._only_numbers_differ(before[0], part):
@@ -190,14 +190,14 @@ class BrokerClient(Node):
                     self._cancel(name)
                 version = self._next_version()
                 self.out.send(self.broker, Interest(part, version, self.now))
-            self.told[name] = (part, version, self.now)
-            self.meant[name] = wanted
+            self.sent[name] = (part, version, self.now)
+            self.interest_of_part[name] = wanted
 
     def _only_numbers_differ(self, before: Subscription, part: Subscription) -> bool:
         return self.parameters.interest == "parametric" and same_form(before, part)
 
     def _cancel(self, name: SubscriptionId) -> None:
-        del self.told[name], self.meant[name]
+        del self.sent[name], self.interest_of_part[name]
         self.out.send(self.broker, Cancel(self.id, name, self._next_version()))
 
     # The broker.
@@ -205,8 +205,8 @@ class BrokerClient(Node):
     def _attach(self) -> None:
         """Begin a new session: everything is sent again."""
         self.attached = False
-        self.began = self.heard_broker = self.now
-        self.told, self.meant, self.advertised = {}, {}, {}
+        self.began = self.last_received = self.now
+        self.sent, self.interest_of_part, self.advertised = {}, {}, {}
         self.out.send(self.broker, Hello(self._next_version()))
         self._advertise(self.advertisements)
         for subscription in self.subscriptions.values():
@@ -219,22 +219,22 @@ class BrokerClient(Node):
             case FinishSettling():
                 self.settling = False
             case CheckBroker():
-                silence = self.now - self.heard_broker
+                silence = self.now - self.last_received
                 if silence > self.parameters.misses * self.parameters.heartbeat:
                     self.out.note("unlinked", self.broker)
                     self.turn += 1
                     self._attach()
                 else:
-                    told = {(self.id, n): version for n, (_, version, _) in self.told.items()}
-                    promised = {(self.id, n): version for n, version in self.advertised.items()}
-                    self.out.send(self.broker, Heartbeat(digest(told, promised)))
+                    interests = {(self.id, n): version for n, (_, version, _) in self.sent.items()}
+                    advertised = {(self.id, n): version for n, version in self.advertised.items()}
+                    self.out.send(self.broker, Heartbeat(digest(interests, advertised)))
                 self.out.set_timer(CheckBroker(), self.parameters.heartbeat)
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         if sender != self.broker:
             self.out.note("ignored", sender)
             return
-        self.heard_broker = self.now
+        self.last_received = self.now
         match message:
             case Hello():
                 if not self.attached:
@@ -243,7 +243,7 @@ class BrokerClient(Node):
             case Heartbeat():
                 pass
             case UnknownClient():
-                # Once for all messages that it answers, unless the answer to that was lost.
+                # One new session for all messages that it answers, unless the Hello was lost.
                 if self.attached or self.now - self.began > SETTLING_TIME:
                     self._attach()
             case Inventory():
@@ -264,42 +264,44 @@ class BrokerClient(Node):
             if number not in self.advertised:
                 self.out.send(self.broker, Unadvertise(self.id, number, version))
         has = {number: version for _, number, version in inventory.interests}
-        for name, (part, version, said) in self.told.items():
+        for name, (part, version, sent) in self.sent.items():
             if has.get(name) != version:
-                self.out.send(self.broker, Interest(part, version, said))
+                self.out.send(self.broker, Interest(part, version, sent))
         for name, version in has.items():
-            if name not in self.told:
+            if name not in self.sent:
                 self.out.send(self.broker, Cancel(self.id, name, version))
 
     def _receive_notification(
-        self, said: Publication, names: Sequence[SubscriptionId], hops: int
+        self, received: Publication, names: Sequence[SubscriptionId], hops: int
     ) -> None:
         mine: dict[SubscriptionId, None] = {}
         made: Publication | None = None
         for name in names:
-            meant = self.plan.meaning(name)
-            wanted = None if meant is None else version_at(self.history.get(meant, ()), said.t)
+            interest = self.design.meaning(name)
+            wanted = (
+                None if interest is None else version_at(self.history.get(interest, ()), received.t)
+            )
             if wanted is None:
                 continue
-            heard = self.plan.hear(wanted, said, self.now)
-            if heard is None:
+            original = self.design.receive(wanted, received, self.now)
+            if original is None:
                 if wanted.id in self.subscriptions:
                     now_wanted = self.subscriptions[wanted.id]
-                    self._update_broker(wanted.id, self.plan.parts(now_wanted, self.now))
-            elif not self.plan.filters or wants(wanted, heard, heard.t):
-                made = heard
+                    self._update_broker(wanted.id, self.design.parts(now_wanted, self.now))
+            elif not self.design.filters or wants(wanted, original, original.t):
+                made = original
                 mine[wanted.id] = None
         if made is not None and self.delivered.is_new(publication_key(made), self.now):
             self.out.deliver(made, tuple(mine), hops)
             s = made.shape
-            self.heard[made.node] = (self.now, (s.x, s.y, s.z))
+            self.recent_publishers[made.node] = (self.now, (s.x, s.y, s.z))
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         """The publishers of the last seconds, and where they published."""
         memory = round(self.parameters.memory_s * SECOND)
         return [
             (other, where)
-            for other, (t, where) in self.heard.items()
+            for other, (t, where) in self.recent_publishers.items()
             if now - t <= memory and other != self.id
         ]
 

@@ -1,6 +1,6 @@
-"""An evolving interest as it stands at one moment: what a client says who cannot say how it moves.
+"""An evolving interest frozen at one moment: what a client sends when it cannot send the motion.
 
-A standing interest is its numbers and a form around them: centre and extents of a shape, bounds of
+A frozen interest is its numbers and a form around them: centre and extents of a shape, bounds of
 predicates. The numbers are what parametric subscriptions send.
 """
 
@@ -31,7 +31,7 @@ def evolves(subscription: Subscription, now: Time) -> bool:
 def frozen_at(subscription: Subscription, t: Time) -> Subscription | None:
     """The same interest without motion, as it is at `t`; None: it wants nothing then.
 
-    When it was submitted means nothing any more, so all that stand alike are equal.
+    The time of its submission no longer matters, so all that are frozen alike are equal.
     """
     region, filter_ = subscription.region, subscription.filter
     still: Region | None = None
@@ -74,11 +74,11 @@ def _written(item: predicates.Predicate, bound: float | str | bool) -> str:
     return f"{item.attribute} {item.operator} {bound!r}"
 
 
-# Parametric: only the numbers travel.
+# Parametric: only the numbers are sent.
 
 
 def values_of(subscription: Subscription) -> tuple[float, ...]:
-    """The numbers of a standing interest, in a fixed order."""
+    """The numbers of a frozen interest, in a fixed order."""
     region, filter_ = subscription.region, subscription.filter
     values: list[float] = []
     if isinstance(region, Formula):
@@ -110,7 +110,7 @@ def with_values(subscription: Subscription, values: Sequence[float]) -> Subscrip
 
 
 def same_form(before: Subscription, after: Subscription) -> bool:
-    """Are new numbers all that lies between them?"""
+    """Do they differ in numbers alone?"""
     try:
         return with_values(before, values_of(after)) == after
     except ValueError:

@@ -1,19 +1,19 @@
 """How a client subscribes: the designs that [Evolving] compares, each in its simplest form.
 
-area        the interest itself. evolving=resubscribe: as it stands, cancelled and said anew every
-            interval while it moves; otherwise once, with its motion.
-parametric  as it stands; every interval only its new numbers travel, along the way that the
-            interest took. The form around them (channel, predicates) is said once.
-tile        a topic per tile of the world: the tiles that the area touches now, looked at again
+area        the interest itself. evolving=resubscribe: frozen as it is now, and cancelled and sent
+            again every interval while it moves; otherwise sent once, with its motion.
+parametric  frozen as it is now; every interval only its new numbers are sent, along the path that
+            the interest took. The form around them (channel, predicates) is sent once.
+tile        a topic per tile of the world: the tiles that the area touches now, computed again
             every interval while it moves. A topic is named by its tile's box, which brokers match
             like any area, so there are as many messages as with names. The client filters.
 object      a topic per entity. Every interval, an entity's publication goes out a second time,
-            without payload, on a channel for discovery; a client listens there in a box around its
-            area, and subscribes to whom it finds until it has not heard of it for a while. The
-            client filters.
+            without payload, on a channel for discovery. A client subscribes to that channel in a
+            box around its area, and to each entity that it finds, until it has not received
+            anything from it for a while. The client filters.
 
-A client of `area` or `parametric` delivers what its broker says: how much an engine with stale
-knowledge misses or adds is what is measured, and a client that filtered by what it alone knows
+A client of `area` or `parametric` delivers all that its broker sends. What is measured is how much
+an engine with stale knowledge misses or adds; a client that filtered by its own, newer knowledge
 would hide it. With topics, filtering is the client's part of the design.
 """
 
@@ -29,20 +29,20 @@ from nearcast.protocols.brokers.parameters import RESUBSCRIBE, Parameters
 from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import EVERYWHERE, cuboid
 
-MAX_TILES = 256  # an area that touches more listens to its whole channel
+MAX_TILES = 256  # for an area that touches more, the client subscribes to the whole channel
 EVERYTHING = Moving(EVERYWHERE)
 Tile: TypeAlias = tuple[int, int, int]
 TopicKey: TypeAlias = Tile | str | None  # a tile, an entity, or everything
-FORGOTTEN_AFTER = 3  # intervals without a word of an entity that was found
+FORGOTTEN_AFTER = 3  # intervals without a publication of an entity that was found
 
 
 class SubscriptionDesign(Protocol):
     """How interests become subscriptions at the broker, and publications are sent and received."""
 
-    filters: bool  # does the client check what it is told?
+    filters: bool  # does the client check what its broker sends?
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
-        """What to tell the broker at this moment, so as to hear what is wanted."""
+        """The subscriptions to have at the broker at this moment, to receive what is wanted."""
         ...
 
     def renews(self, wanted: Subscription, now: Time) -> bool:
@@ -50,46 +50,46 @@ class SubscriptionDesign(Protocol):
         ...
 
     def meaning(self, name: SubscriptionId) -> SubscriptionId | None:
-        """Which interest a part belongs to, by the name that brokers know it by."""
+        """The interest to which a part belongs, which brokers know by this id."""
         ...
 
-    def posts(self, publication: Publication) -> list[Publication]:
-        """What to send to the broker, so that it is heard."""
+    def publications_to_send(self, publication: Publication) -> list[Publication]:
+        """What to send to the broker, so that subscribers receive the publication."""
         ...
 
-    def hear(self, wanted: Subscription, said: Publication, now: Time) -> Publication | None:
-        """The publication as it was made; None: it only told the plan something."""
+    def receive(self, wanted: Subscription, received: Publication, now: Time) -> Publication | None:
+        """The publication as it was made; None: it was for discovery alone."""
         ...
 
 
 class AreaDesign:
-    """Evolving, as it is; otherwise as it stands."""
+    """The interest itself: with its motion, or frozen as it is now."""
 
     filters = False
 
-    def __init__(self, *, stands: bool) -> None:
-        self._stands = stands
+    def __init__(self, *, frozen: bool) -> None:
+        self._frozen = frozen
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
-        said = frozen_at(wanted, now) if self._stands else wanted
-        return [] if said is None else [said]
+        part = frozen_at(wanted, now) if self._frozen else wanted
+        return [] if part is None else [part]
 
     def renews(self, wanted: Subscription, now: Time) -> bool:
-        return self._stands and evolves(wanted, now)
+        return self._frozen and evolves(wanted, now)
 
     def meaning(self, name: SubscriptionId) -> SubscriptionId | None:
         return name
 
-    def posts(self, publication: Publication) -> list[Publication]:
+    def publications_to_send(self, publication: Publication) -> list[Publication]:
         return [publication]
 
-    def hear(self, wanted: Subscription, said: Publication, now: Time) -> Publication | None:
+    def receive(self, wanted: Subscription, received: Publication, now: Time) -> Publication | None:
         del wanted, now
-        return said
+        return received
 
 
 class TopicDesign:
-    """What topics of tiles and of objects share: names of their own for what brokers are told."""
+    """What topics of tiles and of objects share: ids of their own for the parts of interests."""
 
     filters = True
 
@@ -137,42 +137,42 @@ class TileDesign(TopicDesign):
     def renews(self, wanted: Subscription, now: Time) -> bool:
         return evolves(wanted, now)
 
-    def posts(self, publication: Publication) -> list[Publication]:
+    def publications_to_send(self, publication: Publication) -> list[Publication]:
         return [publication]
 
-    def hear(self, wanted: Subscription, said: Publication, now: Time) -> Publication | None:
+    def receive(self, wanted: Subscription, received: Publication, now: Time) -> Publication | None:
         del wanted, now
-        return said
+        return received
 
 
 class ObjectDesign(TopicDesign):
-    """Channels `@7/chat`, for what entity 7 says on chat, and `@/chat`, for discovery there."""
+    """Channels `@7/chat`, for what entity 7 publishes on chat, and `@/chat`, for discovery."""
 
     def __init__(self, interval: Time, margin: float) -> None:
         super().__init__()
         self._interval, self._margin = interval, margin
         self._found: dict[SubscriptionId, dict[NodeId, Time]] = {}
-        self._looked: dict[SubscriptionId, Bounds] = {}
-        self._shown: dict[str, Time] = {}  # when it last let itself be found, by channel
+        self._discovery_boxes: dict[SubscriptionId, Bounds] = {}
+        self._shown: dict[str, Time] = {}  # when it last published for discovery, by channel
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
         found = self._found.setdefault(wanted.id, {})
-        for entity, heard in list(found.items()):
-            if now - heard > FORGOTTEN_AFTER * self._interval:
+        for entity, last_received in list(found.items()):
+            if now - last_received > FORGOTTEN_AFTER * self._interval:
                 del found[entity]
         others = [*found, *([wanted.node] if wanted.echo else [])]
         topics = [self._topic(wanted, str(entity), EVERYTHING) for entity in dict.fromkeys(others)]
         box = box_at(wanted.region, now)
         if box is None:
             return topics
-        return [*topics, self._topic(wanted, "", self._look_around(wanted.id, box))]
+        return [*topics, self._topic(wanted, "", self._discovery_region(wanted.id, box))]
 
-    def _look_around(self, wanted: SubscriptionId, box: Bounds) -> Moving | Formula:
-        """Where to look for others: a box that stays until the area comes too near its border."""
-        looked = self._looked.get(wanted)
-        if looked is None or not within(enlarged(box, self._margin / 2), looked):
-            looked = self._looked[wanted] = enlarged(box, self._margin)
-        (a, b, c), (d, e, f) = looked
+    def _discovery_region(self, wanted: SubscriptionId, box: Bounds) -> Moving | Formula:
+        """Where to discover others: a box that stays until the area comes too near its border."""
+        around = self._discovery_boxes.get(wanted)
+        if around is None or not within(enlarged(box, self._margin / 2), around):
+            around = self._discovery_boxes[wanted] = enlarged(box, self._margin)
+        (a, b, c), (d, e, f) = around
         text = f"x >= {a!r}, x <= {d!r}, y >= {b!r}, y <= {e!r}, z >= {c!r}, z <= {f!r}"
         return EVERYTHING if "inf" in text else Formula(text)
 
@@ -185,19 +185,19 @@ class ObjectDesign(TopicDesign):
         del wanted, now
         return True  # others come and go
 
-    def posts(self, publication: Publication) -> list[Publication]:
+    def publications_to_send(self, publication: Publication) -> list[Publication]:
         channel, now = publication.channel, publication.t
-        said = [replace(publication, channel=f"@{publication.node}/{channel}")]
+        sent = [replace(publication, channel=f"@{publication.node}/{channel}")]
         if now >= self._shown.get(channel, -self._interval) + self._interval:
             self._shown[channel] = now
-            said.append(replace(publication, channel=f"@/{channel}", payload=b""))
-        return said
+            sent.append(replace(publication, channel=f"@/{channel}", payload=b""))
+        return sent
 
-    def hear(self, wanted: Subscription, said: Publication, now: Time) -> Publication | None:
-        whose, _, channel = said.channel.partition("/")
+    def receive(self, wanted: Subscription, received: Publication, now: Time) -> Publication | None:
+        whose, _, channel = received.channel.partition("/")
         if whose != "@":
-            return replace(said, channel=channel)
-        self._found.setdefault(wanted.id, {})[said.node] = now
+            return replace(received, channel=channel)
+        self._found.setdefault(wanted.id, {})[received.node] = now
         return None
 
 
@@ -206,5 +206,5 @@ def make_design(parameters: Parameters) -> SubscriptionDesign:
         return TileDesign(parameters.tile)
     if parameters.interest == "object":
         return ObjectDesign(parameters.interval, parameters.tile)
-    stands = parameters.interest == "parametric" or parameters.evolving == RESUBSCRIBE
-    return AreaDesign(stands=stands)
+    frozen = parameters.interest == "parametric" or parameters.evolving == RESUBSCRIBE
+    return AreaDesign(frozen=frozen)

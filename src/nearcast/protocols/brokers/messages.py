@@ -63,16 +63,16 @@ class BrokerMessage(Message, frozen=True):
 
 
 class Hello(BrokerMessage, frozen=True, tag=1):
-    """My session with you is `mine`; the last one of yours that I have heard of is `yours`."""
+    """My session with you is `mine`; the last session of yours that I know is `yours`."""
 
     mine: Session
     yours: Session | None = None
 
 
 class Heartbeat(BrokerMessage, frozen=True, tag=2):
-    """I am alive. `told`: a digest of all that I have sent you and that still holds."""
+    """I am alive. `digest`: of all that I have sent you and that is still in force."""
 
-    told: Digest
+    digest: Digest
 
 
 class UnknownClient(BrokerMessage, frozen=True, tag=3):
@@ -99,11 +99,11 @@ class Unadvertise(BrokerMessage, frozen=True, tag=6):
 
 
 class Interest(BrokerMessage, frozen=True, tag=7):
-    """An interest, as its client sent it at `said`: later than its submission if sent again."""
+    """An interest, as its client sent it at `sent`: later than its submission if sent again."""
 
     subscription: Subscription
     version: Version
-    said: Time
+    sent: Time
 
 
 class Adjust(BrokerMessage, frozen=True, tag=8):

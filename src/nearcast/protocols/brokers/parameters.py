@@ -23,38 +23,39 @@ class Parameters(Struct, frozen=True, kw_only=True):
     attach: int = -1
     # off, lazy or active: do brokers keep interests back that others cover, or take back as well?
     covering: str = "off"
-    # scan, grid or rtree: who wants a publication, where interests stand still.
+    # scan, grid or rtree: the matching engine for interests that do not move.
     matcher: str = "grid"
-    # resubscribe, or the engine that follows interests by itself: periodic, lazy, cached or swept
+    # resubscribe, or the engine that evolves interests by itself: periodic, lazy, cached or swept
     # (or scan, grid, rtree, which are exact too); for interest=area alone.
     evolving: str = "swept"
-    # area, parametric, tile or object: does a client say its area, new numbers of it alone, the
-    # tiles that it touches, or whom it has found near it?
+    # area, parametric, tile or object: does a client send its area, new numbers of it alone, the
+    # tiles that it touches, or the entities that it has found near it?
     interest: str = "area"
-    # Milliseconds, 1 to 1e7, between two words of a client whose broker does not follow it, or two
-    # evolutions of engine periodic; fewer messages and staler knowledge as it grows.
+    # Milliseconds, 1 to 1e7, between two updates of a client whose broker does not compute where
+    # its area is, or two evolutions of engine periodic; fewer messages and staler knowledge as it
+    # grows.
     interval_ms: float = 500.0
-    # Milliseconds, 0 to 1e7, for which engine cached uses what it has worked out.
+    # Milliseconds, 0 to 1e7, for which engine cached uses what it has computed.
     threshold_ms: float = 500.0
     # travels: the moment of submission goes with an interest. arrival: each broker takes its own
-    # clock when it hears of it, and is late by the way that the interest took.
+    # clock when it arrives, and is late by the interest's time under way.
     stamp: str = "travels"
-    # publication or arrival: is an interest looked at as it was when the publication was made, or
-    # as it is by the broker's own clock when it arrives ([Evolving] 4.2)?
+    # publication or arrival: is a publication matched with an interest as it was when the
+    # publication was made, or as it is when it arrives, by the broker's clock ([Evolving] 4.2)?
     moment: str = "publication"
     # Milliseconds, 0 to 1e7, by which a broker's clock is wrong at most.
     skew_ms: float = 0.0
     # Half the side of the box that a client advertises around itself, in units, 0 to 1e9; interests
-    # travel less and are late for whoever has left its box. 0: it may publish everywhere.
+    # go less far, and are late for a client that has left its box. 0: it may publish everywhere.
     advertise: float = 0.0
     # Side of a tile in units, above 0 to 1e9, for interest=tile; for interest=object, how far
     # beyond its area a client looks for others.
     tile: float = 50.0
-    # Milliseconds, 1 to 1e7, between two signs of life; 0: none, and no failure is noticed.
+    # Milliseconds, 1 to 1e7, between two heartbeats; 0: none, and no failure is noticed.
     heartbeat_ms: float = 2000.0
-    # Heartbeats without a word after which a neighbour is given up, 1 to 100.
+    # Missed heartbeats after which a neighbour is given up, 1 to 100.
     misses: int = 3
-    # Seconds for which a client knows whom it heard; views grow with it.
+    # Seconds for which a client remembers publishers; its view grows with it.
     memory_s: float = 2.0
 
     def __post_init__(self) -> None:

@@ -1,12 +1,12 @@
 """The routing table of a broker: PADRES routing on a tree of brokers.
 
 Advertisements are flooded, and each keeps its last hop. An interest goes towards the last hops of
-the advertisements that it intersects, once per neighbour; covering may keep it back, per neighbour.
+the advertisements that it intersects, once per neighbour, unless another covers it there.
 Publications run the other way, from interest to last hop.
 
-covering=off     every interest is told
-        =lazy    one that a told interest covers is kept back, until that one ends
-        =active  and one that a newly told interest covers is taken back
+covering=off     every interest is forwarded
+        =lazy    an interest that a forwarded one covers is not forwarded until that one ends
+        =active  also, an interest that a newly forwarded one covers is cancelled there
 """
 
 from itertools import islice
@@ -50,8 +50,8 @@ class RoutedInterest(Struct, frozen=True):
     subscription: Subscription
     version: Version
     hop: NodeId
-    said: Time
-    adjusted: bool = False  # by values alone: whoever has the rest need not be told it again
+    sent: Time
+    adjusted: bool = False  # by values alone: a neighbour that has the rest needs only these
 
     @property
     def name(self) -> EntryName:
@@ -67,8 +67,8 @@ class RoutingCallbacks(Protocol):
 
 
 def digest(*tables: dict[EntryName, Version]) -> int:
-    """One number for all of it, the same in whatever order it grew (and in every process: hashes of
-    whole numbers are)."""
+    """One number for the tables, whatever the order of their entries. It is the same in every
+    process: hashes of whole numbers are."""
     return sum(hash((*n, version)) for table in tables for n, version in table.items()) % 2**53
 
 
@@ -80,8 +80,8 @@ class RoutingTable:
         self._covering = covering
         self.advertisements: dict[EntryName, RoutedAdvertisement] = {}
         self.entries: dict[EntryName, RoutedInterest] = {}
-        # Of each linked broker: the interests told to it, those kept back and by whom covered.
-        self.told: dict[NodeId, dict[EntryName, Version]] = {}
+        # By linked broker: the interests forwarded to it, and those that are covered, and by which.
+        self.forwarded: dict[NodeId, dict[EntryName, Version]] = {}
         self._covered: dict[NodeId, dict[EntryName, EntryName]] = {}
         # By last hop.
         self._advertised_by_hop: dict[NodeId, dict[EntryName, RoutedAdvertisement]] = {}
@@ -92,15 +92,15 @@ class RoutingTable:
     # Links.
 
     def open(self, link: NodeId) -> None:
-        """A neighbour that knows nothing yet. It will hear of interests when it advertises."""
-        self.told[link], self._covered[link] = {}, {}
+        """A neighbour that knows nothing yet. It receives interests when it advertises."""
+        self.forwarded[link], self._covered[link] = {}, {}
         for advertised in self.advertisements.values():
             if advertised.hop != link:
                 self._callbacks.send(link, Advertise(advertised.advertisement, advertised.version))
 
     def close(self, hop: NodeId) -> None:
-        """A neighbour or a client is gone, and all that came from it."""
-        self.told.pop(hop, None)
+        """Remove a neighbour or a client, and all that came from it."""
+        self.forwarded.pop(hop, None)
         self._covered.pop(hop, None)
         for name, entry in list(self._wanted.get(hop, {}).items()):
             self._remove(name, entry.version)
@@ -109,16 +109,16 @@ class RoutingTable:
         self._wanted.pop(hop, None)
         self._advertised_by_hop.pop(hop, None)
 
-    # What was told over a link and what was heard must be one; a digest of both tells cheaply.
+    # Both ends of a link must agree on what was sent over it; they compare digests.
 
     def digest_received_from(self, hop: NodeId) -> int:
         return digest(self._advertised_by(hop), self._wanted_by(hop))
 
     def digest_sent_to(self, link: NodeId) -> int:
-        return digest(self._advertised_to(link), self.told[link])
+        return digest(self._advertised_to(link), self.forwarded[link])
 
     def inventory(self, hop: NodeId) -> Inventory:
-        """What is beyond its length is told once more, for nothing; that does no harm."""
+        """What does not fit is sent to us once more, needlessly; that does no harm."""
         advertised_versions, wanted = self._advertised_by(hop), self._wanted_by(hop)
         return Inventory(
             tuple(
@@ -129,7 +129,7 @@ class RoutingTable:
         )
 
     def complete(self, link: NodeId, inventory: Inventory) -> None:
-        """A neighbour has this of us: tell it what is missing, and take back what is over."""
+        """A neighbour has this from us: send what is missing, and cancel what has ended."""
         has = {(node, number): version for node, number, version in inventory.advertisements}
         advertised_versions = self._advertised_to(link)
         for name, version in advertised_versions.items():
@@ -141,12 +141,12 @@ class RoutingTable:
             if name not in self.advertisements:
                 self._callbacks.send(link, Unadvertise(*name, version))
         has = {(node, number): version for node, number, version in inventory.interests}
-        for name, version in self.told[link].items():
+        for name, version in self.forwarded[link].items():
             if has.get(name) != version:
                 entry = self.entries[name]
-                self._callbacks.send(link, Interest(entry.subscription, version, entry.said))
+                self._callbacks.send(link, Interest(entry.subscription, version, entry.sent))
         for name, version in has.items():
-            if name not in self.told[link]:
+            if name not in self.forwarded[link]:
                 self._callbacks.send(link, Cancel(*name, version))
 
     def _advertised_by(self, hop: NodeId) -> dict[EntryName, Version]:
@@ -163,7 +163,7 @@ class RoutingTable:
     # Advertisements.
 
     def advertise(self, hop: NodeId, advertisement: Advertisement, version: Version) -> bool:
-        """False: a newer word has overtaken it."""
+        """False: a newer version was here before."""
         name = (advertisement.node, advertisement.id)
         known = self.advertisements.get(name)
         if version < self._withdrawn.get(name, 0) or (known and version <= known.version):
@@ -173,7 +173,7 @@ class RoutingTable:
             del self._advertised_by_hop[known.hop][name]
             self._review(known.hop)
         self._advertised_by_hop.setdefault(hop, {})[name] = self.advertisements[name]
-        for link in self.told:
+        for link in self.forwarded:
             if link != hop:
                 self._callbacks.send(link, Advertise(advertisement, version))
         self._review(hop)
@@ -190,7 +190,7 @@ class RoutingTable:
     def _remove_advertisement(self, name: EntryName, version: Version) -> None:
         advertised = self.advertisements.pop(name)
         del self._advertised_by_hop[advertised.hop][name]
-        for link in self.told:
+        for link in self.forwarded:
             if link != advertised.hop:
                 self._callbacks.send(link, Unadvertise(*name, version))
         self._review(advertised.hop)
@@ -205,8 +205,8 @@ class RoutingTable:
         return any(intersects(advertised.advertisement, subscription) for advertised in there)
 
     def _review(self, hop: NodeId) -> None:
-        """What is advertised there has changed; so may what should be told there."""
-        if hop in self.told:
+        """What is advertised there has changed, so other interests may belong there."""
+        if hop in self.forwarded:
             for entry in list(self.entries.values()):
                 self._update(hop, entry)
 
@@ -217,7 +217,7 @@ class RoutingTable:
         return name in self.entries or name in self._ended
 
     def put(self, entry: RoutedInterest) -> bool:
-        """False: a newer word has overtaken it."""
+        """False: a newer version was here before."""
         name = entry.name
         known = self.entries.get(name)
         if entry.version < self._ended.get(name, 0) or (known and entry.version <= known.version):
@@ -226,11 +226,11 @@ class RoutingTable:
         if known:
             del self._wanted[known.hop][name]
         self._wanted.setdefault(entry.hop, {})[name] = entry
-        if entry.hop in self.told:
-            # It has what it tells us; whatever it was told before, it has replaced.
-            self.told[entry.hop].pop(name, None)
+        if entry.hop in self.forwarded:
+            # The neighbour has what it sends us; it has replaced what we sent before.
+            self.forwarded[entry.hop].pop(name, None)
             self._covered[entry.hop].pop(name, None)
-        for link in self.told:
+        for link in self.forwarded:
             self._update(link, entry)
             self._uncover(link, name)
         self._callbacks.add_interest(entry)
@@ -247,18 +247,18 @@ class RoutingTable:
     def _remove(self, name: EntryName, version: Version) -> None:
         del self._wanted[self.entries.pop(name).hop][name]
         self._callbacks.remove_interest(name)
-        for link in self.told:
+        for link in self.forwarded:
             self._covered[link].pop(name, None)
             self._take_back(link, name, version)
 
     def _update(self, link: NodeId, entry: RoutedInterest) -> None:
-        """Tell this neighbour of the interest, or take it back, if either is due."""
-        name, told = entry.name, self.told[link]
+        """Forward the interest to this neighbour, or cancel it there, if either is due."""
+        name, forwarded = entry.name, self.forwarded[link]
         if entry.hop == link or not self._leads(link, entry.subscription):
             self._covered[link].pop(name, None)
             self._take_back(link, name, entry.version)
             return
-        if told.get(name) == entry.version:
+        if forwarded.get(name) == entry.version:
             return
         covering = self._coverer(link, entry)
         if covering is not None:
@@ -266,19 +266,23 @@ class RoutingTable:
             self._take_back(link, name, entry.version)
             return
         self._covered[link].pop(name, None)
-        short = entry.adjusted and name in told
-        told[name] = entry.version
+        short = entry.adjusted and name in forwarded
+        forwarded[name] = entry.version
         s = entry.subscription
         self._callbacks.send(
             link,
             Adjust(s.node, s.id, entry.version, values_of(s)) if short else
-            Interest(s, entry.version, entry.said),
+            Interest(s, entry.version, entry.sent),
         )  # fmt: skip
         if self._covering == "active":
-            for other in list(told):
-                if other in told and other != name and covers(s, self.entries[other].subscription):
+            for other in list(forwarded):
+                if (
+                    other in forwarded
+                    and other != name
+                    and covers(s, self.entries[other].subscription)
+                ):
                     self._covered[link][other] = name
-                    self._take_back(link, other, told[other])
+                    self._take_back(link, other, forwarded[other])
 
     def _coverer(self, link: NodeId, entry: RoutedInterest) -> EntryName | None:
         if self._covering == "off":
@@ -286,7 +290,7 @@ class RoutingTable:
         return next(
             (
                 other
-                for other in self.told[link]
+                for other in self.forwarded[link]
                 if other != entry.name
                 and covers(self.entries[other].subscription, entry.subscription)
             ),
@@ -294,12 +298,12 @@ class RoutingTable:
         )
 
     def _take_back(self, link: NodeId, name: EntryName, version: Version) -> None:
-        if self.told[link].pop(name, None) is not None:
-            self._uncover(link, name)  # first, so that nothing is unheard in between
+        if self.forwarded[link].pop(name, None) is not None:
+            self._uncover(link, name)  # first, so that no publication is missed in between
             self._callbacks.send(link, Cancel(*name, version))
 
     def _uncover(self, link: NodeId, name: EntryName) -> None:
-        """What this one has covered there is looked at again."""
+        """Decide again about the interests that this one has covered there."""
         covered = self._covered[link]
         for other in [other for other, by in covered.items() if by == name]:
             if covered.get(other) == name:  # else another has taken it over meanwhile

@@ -25,7 +25,7 @@ class CachedSubscription(NamedTuple):
     """The latest subscription of one peer."""
 
     position: PeerPosition
-    heard: Time
+    last_received: Time
     managed: bool
     wanted: tuple[Subscription, ...]
 
@@ -101,7 +101,7 @@ class SubscriptionCache:
 
     def clean(self, now: Time) -> None:
         since = now - self._timeout
-        for node in [n for n, entry in self.entries.items() if entry.heard < since]:
+        for node in [n for n, entry in self.entries.items() if entry.last_received < since]:
             self.drop(node)
 
 

@@ -342,9 +342,9 @@ class Circuit(CircuitLinks):
         else:
             if location.changing is not None and now - location.changing_since > self._patience:
                 location.stay()
-            if location.master is not None and now - location.heard_master > self._dead:
+            if location.master is not None and now - location.master_received > self._dead:
                 self._put(location, None, is_master=True)
-            if location.slave is not None and now - location.heard_slave > self._dead:
+            if location.slave is not None and now - location.slave_received > self._dead:
                 self._put(location, None, is_master=False)
                 location.stay()
             self._repair(location, now)
@@ -401,9 +401,9 @@ class Circuit(CircuitLinks):
                     sender, LinkRejected(message.end[1], self._end(location), not is_master)
                 )
         elif is_master:
-            location.heard_master = self._node.now
+            location.master_received = self._node.now
         else:
-            location.heard_slave = self._node.now
+            location.slave_received = self._node.now
         location.degree = message.degree
 
     def _on_link_rejected(self, sender: NodeId, message: LinkRejected) -> None:

@@ -22,13 +22,13 @@ MOST = 10_000  # connections, and attempts under way
 class DirectConnection:
     """One direct connection: where the other peer is, and whether it is to be closed."""
 
-    __slots__ = ("hard", "heard", "place", "radius", "soft", "stamp")
+    __slots__ = ("hard", "last_received", "place", "radius", "soft", "stamp")
 
     def __init__(self, position: PeerPosition, now: Time) -> None:
         self.place: Vector = position.place
         self.radius = position.radius  # its vision radius
         self.stamp = position.stamp
-        self.heard = now
+        self.last_received = now
         self.soft: Time | None = None  # since when it has been outside
         self.hard = False
 
@@ -80,7 +80,7 @@ class DirectConnections:
     def see(self, position: PeerPosition, now: Time) -> None:
         """A low-frequency update of a connection."""
         connection = self.open[position.node]
-        connection.heard = now
+        connection.last_received = now
         if not is_newer(connection.stamp, position.stamp):
             connection.stamp = position.stamp
             connection.place, connection.radius = position.place, position.radius
@@ -95,7 +95,7 @@ class DirectConnections:
             connection.monitor(area is not None and away <= area.radius, now)
             expired = connection.soft is not None and now - connection.soft >= self._linger
             watches = area is not None and away <= connection.radius
-            silent = now - connection.heard >= self._silent
+            silent = now - connection.last_received >= self._silent
             connection.hard = silent or (expired and not watches)
         since = now - self._attempts
         self.attempted = {node: t for node, t in self.attempted.items() if t > since}

@@ -57,31 +57,31 @@ class Measurement:
     def share(self, location: Number, degree: int, neighbour_degree: int) -> Gossip:
         """Give away deg_j / (deg_i + deg_j) of the sums and the weight."""
         part = neighbour_degree / (degree + neighbour_degree) if neighbour_degree else 0.5
-        word = Gossip(
+        gossip = Gossip(
             location, self.round, self._token, part * self._weight, part * self._peers,
             part * self._ends, part * self._squares, self._largest, degree,
         )  # fmt: skip
-        self._weight -= word.weight
-        self._peers -= word.peers
-        self._ends -= word.ends
-        self._squares -= word.squares
-        return word
+        self._weight -= gossip.weight
+        self._peers -= gossip.peers
+        self._ends -= gossip.ends
+        self._squares -= gossip.squares
+        return gossip
 
-    def hear(self, word: Gossip, degree: int) -> None:
+    def receive(self, gossip: Gossip, degree: int) -> None:
         """Add a share from a neighbour."""
-        if not _sound(word) or word.round < self.round:
+        if not _sound(gossip) or gossip.round < self.round:
             return
-        if word.round > self.round:
+        if gossip.round > self.round:
             self._finish()
-            self.begin(word.round, degree, contributes=word.round == self.round + 1)
-        if word.token == self._token:
-            self._weight += word.weight
-        elif word.token > self._token:
-            self._token, self._weight = word.token, word.weight
-        self._peers += word.peers
-        self._ends += word.ends
-        self._squares += word.squares
-        self._largest = max(self._largest, word.largest)
+            self.begin(gossip.round, degree, contributes=gossip.round == self.round + 1)
+        if gossip.token == self._token:
+            self._weight += gossip.weight
+        elif gossip.token > self._token:
+            self._token, self._weight = gossip.token, gossip.weight
+        self._peers += gossip.peers
+        self._ends += gossip.ends
+        self._squares += gossip.squares
+        self._largest = max(self._largest, gossip.largest)
         self._judge(degree)
 
     def _judge(self, degree: int) -> None:
@@ -118,12 +118,12 @@ def _larger(one: NetworkEstimate, other: NetworkEstimate) -> NetworkEstimate:
     return one if one.peers >= other.peers else other
 
 
-def _sound(word: Gossip) -> bool:
+def _sound(gossip: Gossip) -> bool:
     """Are the numbers possible? NaN compares as false."""
     return (
-        0 <= word.weight <= 1 + 1e-9
-        and 0 <= word.peers <= 1e12
-        and 0 <= word.ends <= 1e15
-        and 0 <= word.squares <= 1e18
-        and 0 <= word.largest <= 1e6
+        0 <= gossip.weight <= 1 + 1e-9
+        and 0 <= gossip.peers <= 1e12
+        and 0 <= gossip.ends <= 1e15
+        and 0 <= gossip.squares <= 1e18
+        and 0 <= gossip.largest <= 1e6
     )

@@ -91,9 +91,9 @@ def unpack_position(kind: MessageType, packet: bytes) -> PeerPosition | None:
 
 
 def pack_reply(node: NodeId, peers: list[NodeId]) -> bytes:
-    told = peers[:MOST_ELEMENTS]
-    size = HEADER.size + ELEMENT.size * len(told)
-    elements = [ELEMENT.pack(peer, 0, 0) for peer in told]
+    listed = peers[:MOST_ELEMENTS]
+    size = HEADER.size + ELEMENT.size * len(listed)
+    elements = [ELEMENT.pack(peer, 0, 0) for peer in listed]
     return b"".join((HEADER.pack(size, MessageType.REPLY, 0, node), *elements))
 
 

@@ -79,9 +79,9 @@ class CircuitLinks:
         """Set its master, or its slave."""
         before = location.master if is_master else location.slave
         if is_master:
-            location.master, location.heard_master = end, self._node.now
+            location.master, location.master_received = end, self._node.now
         else:
-            location.slave, location.heard_slave = end, self._node.now
+            location.slave, location.slave_received = end, self._node.now
         self._links = None
         if before != end:
             if before is not None and before[0] != self._node.id:

@@ -29,8 +29,8 @@ class Location:
     """One visit of a peer on the circuit, between its master and its slave."""
 
     __slots__ = (
-        "changing", "changing_since", "degree", "heard_master", "heard_slave", "leaver", "master",
-        "number", "since", "slave", "sought", "state",
+        "changing", "changing_since", "degree", "leaver", "master", "master_received", "number",
+        "since", "slave", "slave_received", "sought", "state",
     )  # fmt: skip
 
     def __init__(self, number: Number, state: LocationState, now: Time) -> None:
@@ -39,7 +39,7 @@ class Location:
         self.since = now  # in this state
         self.master: LocationRef | None = None
         self.slave: LocationRef | None = None
-        self.heard_master = self.heard_slave = now
+        self.master_received = self.slave_received = now
         # The next slave: a joiner that comes before the present one, or the slave of a leaver.
         self.changing: LocationRef | None = None
         self.leaver: LocationRef | None = None

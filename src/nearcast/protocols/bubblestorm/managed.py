@@ -18,7 +18,7 @@ class ReplicaHolders:
 
     def __init__(self, round_: Time) -> None:
         self._patience = MISSES * ASKS_EVERY * round_
-        self._heard: dict[NodeId, Time] = {}
+        self._last_received: dict[NodeId, Time] = {}
         self._round = 0
         self._cast: Time = -1  # when replicas were last cast that may not have reported yet
         self._under_way = 0
@@ -26,14 +26,14 @@ class ReplicaHolders:
 
     @property
     def nodes(self) -> list[NodeId]:
-        return list(self._heard)
+        return list(self._last_received)
 
-    def hear(self, node: NodeId, now: Time) -> None:
-        if node not in self._heard:
-            if len(self._heard) >= MOST_HOLDERS:
+    def receive(self, node: NodeId, now: Time) -> None:
+        if node not in self._last_received:
+            if len(self._last_received) >= MOST_HOLDERS:
                 return
             self._under_way = max(0, self._under_way - 1)
-        self._heard[node] = now
+        self._last_received[node] = now
 
     def asks(self) -> bool:
         """Is it time to ask?"""
@@ -43,15 +43,15 @@ class ReplicaHolders:
     def missing(self, size: int, now: Time) -> int:
         """Replicas to cast again; those under way have two rounds to report."""
         since = now - self._patience
-        self._heard = {node: t for node, t in self._heard.items() if t >= since}
+        self._last_received = {node: t for node, t in self._last_received.items() if t >= since}
         if now - self._cast > self._wait:
             self._under_way = 0
-        lacking = size - len(self._heard) - self._under_way
+        lacking = size - len(self._last_received) - self._under_way
         if lacking > 0:
             self._under_way += lacking
             self._cast = now
         return max(0, lacking)
 
     def clear(self) -> None:
-        self._heard.clear()
+        self._last_received.clear()
         self._under_way = 0

@@ -102,13 +102,13 @@ class BubbleStormOverlay:
             self.measurement.begin(1, self.circuit.degree, contributes=True)
         number, (node, location) = self._node.rng.choice(self.circuit.links)
         theirs = self.circuit.locations[number].degree
-        word = self.measurement.share(location, self.circuit.degree, theirs)
-        self._node.post(node, word)
+        gossip = self.measurement.share(location, self.circuit.degree, theirs)
+        self._node.post(node, gossip)
 
     def _on_gossip(self, sender: NodeId, message: Gossip) -> None:
         if self.circuit.is_linked(message.location, sender):
             self.circuit.locations[message.location].degree = message.degree
-            self.measurement.hear(message, self.circuit.degree)
+            self.measurement.receive(message, self.circuit.degree)
 
     def _compute_sizes(self) -> None:
         network = self.measurement.network

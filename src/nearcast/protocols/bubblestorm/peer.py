@@ -291,7 +291,7 @@ class BubbleStormPeer(Node):
 
     def _on_replica_held(self, sender: NodeId, message: messages.ReplicaHeld) -> None:
         if message.token == self._bubble and message.token in self.tokens:
-            self.holders.hear(sender, self.now)
+            self.holders.receive(sender, self.now)
 
     def _on_replica_update(self, sender: NodeId, message: messages.ReplicaUpdate) -> None:
         entry = self.cache.entries.get(sender)
@@ -372,14 +372,14 @@ class BubbleStormPeer(Node):
 
     def _send_directly(self, publication: Publication, here: bool) -> None:
         """To all connected peers. Relays carry only publications made at the peer's place."""
-        told, relays = messages.DirectPublication(publication, here), self.relays
+        direct, relays = messages.DirectPublication(publication, here), self.relays
         if relays is not None and here:
             relays.disseminate(publication, self._audience_of(publication))
             return
         if relays is not None:
             for _ in self.connections.to:
-                relays.uplink.charge(told, self.now)
-        self.out.send_many(self.connections.to, told)
+                relays.uplink.charge(direct, self.now)
+        self.out.send_many(self.connections.to, direct)
 
     def _audience_of(self, publication: Publication) -> dict[NodeId, float]:
         place = ball_around(publication.shape)
@@ -412,7 +412,7 @@ class BubbleStormPeer(Node):
     def _receive_publication(
         self, connection: DirectConnection, publication: Publication, here: bool, hops: int
     ) -> None:
-        now = connection.heard = self.now
+        now = connection.last_received = self.now
         if here:
             shape = publication.shape
             x, y, z = connection.place = shape.x, shape.y, shape.z

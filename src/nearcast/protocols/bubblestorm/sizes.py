@@ -63,7 +63,7 @@ def rendezvous(certainty: float) -> float:
     return -expm1(-(certainty**2))
 
 
-def asked(certainty: float, network: NetworkEstimate) -> float:
+def rendezvous_exponent(certainty: float, network: NetworkEstimate) -> float:
     """Λ w² / S: how surely one peer, the strongest, must hold both."""
     return certainty**2 * network.largest**2 / network.squares
 
@@ -73,14 +73,14 @@ def equal(certainty: float, network: NetworkEstimate) -> float:
 
     From (1 - e^(-xw))² = 1 - e^(-a) follows x = (a + ln(1 + √(1 - e^(-a)))) / w.
     """
-    a = asked(certainty, network)
+    a = rendezvous_exponent(certainty, network)
     return (a + log1p((-expm1(-a)) ** 0.5)) * network.ends / network.largest
 
 
 def partner(steps: float, certainty: float, network: NetworkEstimate) -> float:
     """Steps of the other bubble if one has so many; infinite if it is too small for any."""
     share = network.largest / network.ends
-    needed = -expm1(-asked(certainty, network)) / -expm1(-steps * share)
+    needed = -expm1(-rendezvous_exponent(certainty, network)) / -expm1(-steps * share)
     return -log1p(-needed) / share if needed < 1 else inf
 
 

@@ -54,7 +54,7 @@ class MemberInterests:
         return {s: version.slot for s, version in last.items() if version.wanted is not None}
 
     def slots(self) -> list[int]:
-        """Those that stand for anything, now or lately."""
+        """Slots that have an interest, or had one recently."""
         return list(dict.fromkeys(v.slot for versions in self._versions.values() for v in versions))
 
     def wanting(self, publication: Publication) -> list[SubscriptionId]:

@@ -50,12 +50,12 @@ class PeerCallbacks(Protocol):
 class ChildRecord:
     """A child as its parent knows it."""
 
-    __slots__ = ("box", "brother_latency", "changed", "count", "last_heard")
+    __slots__ = ("box", "brother_latency", "changed", "count", "last_received")
 
-    def __init__(self, box: BoxBounds, count: int, last_heard: Time) -> None:
+    def __init__(self, box: BoxBounds, count: int, last_received: Time) -> None:
         self.box = box
         self.count = count  # of its own children
-        self.last_heard = self.changed = last_heard
+        self.last_received = self.changed = last_received
         self.brother_latency: Time | None = None  # its mean round trip to its brothers, as it says
 
 
@@ -86,18 +86,18 @@ class Member:
         self.address = address
         self.peer = peer
         self.levels = [OwnedNode(box, {})]
-        # The parent, what it last said of itself, and what it was last told.
+        # The parent, what it last sent of itself, and what was last sent to it.
         self.parent: Address | None = None
         self.noted_parent: Address | None = None  # the parent that the trace knows
         self.parent_box: BoxBounds | None = None
         self.parent_is_root = False
-        self.last_heard: Time = 0
+        self.last_received: Time = 0
         self.parent_since: Time = NEVER
         self.confirmed = False  # has it called me its child since I took it for my parent?
         self.denied = False  # has it denied that?
         self.former: Address | None = None  # whom the parent may still know in my place
         self.reported_box: BoxBounds | None = None
-        # A root that is not seated looks for a tree to join.
+        # A root that is in no tree looks for one to join.
         self.in_tree = False
         self.contact: Address | None = None
         self.join_attempts = 0
@@ -115,12 +115,12 @@ class Member:
         self.round_trips: dict[Address, tuple[int, Time]] = {}
         self.brother_latency: Time | None = None  # the mean to all brothers
         self.detached_nodes: list[DetachedNode] = []
-        self.heir: Address | None = None  # to whom I handed over lately
+        self.heir: Address | None = None  # to whom I have handed over recently
         self.handed_over: Time = NEVER
-        self.gone = False  # it has said goodbye, and passes on what still comes
+        self.gone = False  # it has left, and forwards what still comes
         self.changed = True  # since the last check
         self.settled = False  # nothing changed between the last two checks
-        # Publications lately seen, with the highest level served, and the time before that.
+        # Publications of the last while, with the highest level served, and of the while before.
         self.served: dict[PublicationId, int] = {}
         self.served_before: dict[PublicationId, int] = {}
         self.remembers_since: Time = 0
@@ -159,7 +159,7 @@ class Member:
         self.settled = False
 
     def set_parent(self, parent: Address | None) -> None:
-        self.last_heard = self.peer.now
+        self.last_received = self.peer.now
         self.denied = False
         if parent == self.parent:
             return

@@ -31,14 +31,15 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Milliseconds between two checks of a member, above the slowest message's way; upkeep shrinks
     # and repair takes longer as it grows.
     check_ms: float = 5000.0
-    # Checks without a word from a neighbour after which it is given up, 1 to 100.
+    # Checks without a message from a neighbour after which it is given up, 1 to 100.
     misses: int = 3
-    # Milliseconds that a moving area's box looks ahead; boxes grow and updates shrink with it.
+    # Milliseconds of motion that the box of a moving area covers; boxes grow and updates shrink
+    # with it.
     horizon_ms: float = 4000.0
     # Note for each step of a publication which levels of the tree it goes between (`leaves`,
     # `arrives`), within a peer too; a trace grows by two notes per step.
     note_levels: bool = False
-    # Seconds for which a node knows whom it heard; views grow with it.
+    # Seconds for which a node remembers publishers; its view grows with it.
     memory_s: float = 2.0
 
     def __post_init__(self) -> None:

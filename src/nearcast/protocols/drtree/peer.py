@@ -124,7 +124,7 @@ class DRTreePeer(Node):
         self.interests = MemberInterests()
         self.active = ActiveInterests()
         self.delivered = DeliveredPublications()
-        self.heard: dict[NodeId, tuple[Time, Vector]] = {}
+        self.recent_publishers: dict[NodeId, tuple[Time, Vector]] = {}
         self.checking = False
         self.level: int | None = None
         self._local: deque[tuple[int, Message]] = deque()
@@ -138,7 +138,7 @@ class DRTreePeer(Node):
         memory = round(self.parameters.memory_s * SECOND)
         return [
             (other, where)
-            for other, (t, where) in self.heard.items()
+            for other, (t, where) in self.recent_publishers.items()
             if now - t <= memory and other != self.id
         ]
 
@@ -171,7 +171,7 @@ class DRTreePeer(Node):
         if type(message) is PublishDown:
             self._down(sender, message)
         else:
-            self._hear(sender, message)
+            self._receive_for_member(sender, message)
         if self._local:
             self._step()
 
@@ -192,7 +192,7 @@ class DRTreePeer(Node):
                     self._cover(slot)
         self._step()
 
-    def _hear(self, sender: NodeId, message: Message) -> None:
+    def _receive_for_member(self, sender: NodeId, message: Message) -> None:
         slot: int = getattr(message, "slot", 0)
         member = self.members.get(slot)
         kind = type(message)
@@ -204,7 +204,7 @@ class DRTreePeer(Node):
         ):
             self.out.note("refused", sender)
         elif isinstance(message, PublicationMessage):
-            route_event(member, self._news(message), self.strategy)
+            route_event(member, self._event_of(message), self.strategy)
         else:
             HANDLERS[kind](member, message)
             if member.gone:
@@ -230,7 +230,7 @@ class DRTreePeer(Node):
             if not self._local:
                 return
             slot, message = self._local.popleft()
-            self._hear(self.id, replace(message, slot=slot))
+            self._receive_for_member(self.id, replace(message, slot=slot))
         self._local.clear()
         self.out.note("ignored", self.id)
 
@@ -249,7 +249,7 @@ class DRTreePeer(Node):
         if contact is not None:
             self.send(contact, PublishForOutsider(publication, 1))
 
-    def _news(self, message: PublicationMessage) -> TreeEvent:
+    def _event_of(self, message: PublicationMessage) -> TreeEvent:
         publication, hops = message.publication, message.hops
         box = box_of_publication(publication, self.dimensions)
         match message:
@@ -266,7 +266,7 @@ class DRTreePeer(Node):
         if wanting and self.delivered.is_new(publication_key(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)
             shape = publication.shape
-            self.heard[publication.node] = (self.now, (shape.x, shape.y, shape.z))
+            self.recent_publishers[publication.node] = (self.now, (shape.x, shape.y, shape.z))
 
     # Members and their boxes.
 
@@ -342,12 +342,14 @@ class DRTreePeer(Node):
             self._note_parent(member)
         self._note_level()
         horizon = self.now - round(self.parameters.memory_s * SECOND)
-        self.heard = {node: heard for node, heard in self.heard.items() if heard[0] >= horizon}
+        self.recent_publishers = {
+            node: seen for node, seen in self.recent_publishers.items() if seen[0] >= horizon
+        }
         self.checking = bool(self.members)
         if self.checking:
             self.out.set_timer(CheckMembers(), self.period)
 
-    # The trace hears of the tree at checks: between two of them, at one moment, much may change and
+    # Links are noted in the trace at checks. Between two checks, at one moment, much may change and
     # change back, and notes of one moment have no order.
 
     def _note_parent(self, member: Member) -> None:

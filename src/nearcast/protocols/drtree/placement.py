@@ -52,7 +52,7 @@ def on_ping(member: Member, ping: Ping) -> None:
 def on_pong(member: Member, pong: Pong) -> None:
     took = member.peer.now - pong.sent
     if took < 0 or pong.by not in member.round_trips:
-        return  # I have not asked
+        return  # not requested
     count, mean = member.round_trips[pong.by]
     count = min(count + 1, RECENT_SAMPLES)
     member.round_trips[pong.by] = count, mean + (took - mean) // count
@@ -62,13 +62,13 @@ def on_pong(member: Member, pong: Pong) -> None:
 
 def best_placed(children: Mapping[Address, ChildRecord], besides: Address) -> Address | None:
     """The child with the least reported mean round trip; of equals, the first address."""
-    told = [
+    reported = [
         (child.brother_latency, a)
         for a, child in children.items()
         if child.brother_latency is not None
     ]
     return min(
-        [(brother_latency, a) for brother_latency, a in told if a != besides], default=(0, None)
+        [(brother_latency, a) for brother_latency, a in reported if a != besides], default=(0, None)
     )[1]
 
 

@@ -1,8 +1,8 @@
 """The periodic checks that make the tree heal from any state.
 
-A parent tells its children, and a child its parent, once per period. A child that is denied or
-hears nothing becomes a root and asks to be taken in again, with all that is below it; a parent
-that hears nothing forgets the child. A parent's node is one level above the child's, and both must
+A parent sends to its children, and a child to its parent, once per period. A child that is denied
+or receives nothing becomes a root and asks to join again, with all that is below it; a parent that
+receives nothing forgets the child. A parent's node is one level above the child's, and both must
 agree on that, so circles cannot last. Roots keep asking for other trees, so one remains. The rest
 is local: own entries, numbers of children, boxes, and the best child as owner.
 """
@@ -79,7 +79,9 @@ def check_own_nodes(member: Member) -> None:
 def check_children(member: Member, forget_before: Time) -> None:
     for level in range(1, member.top + 1):
         children = member.levels[level].children
-        silent = [a for a in member.other_children(level) if children[a].last_heard < forget_before]
+        silent = [
+            a for a in member.other_children(level) if children[a].last_received < forget_before
+        ]
         for address in silent:
             del children[address]
             member.peer.note("lost", address)
@@ -91,7 +93,7 @@ def check_parent(member: Member, forget_before: Time) -> None:
     """A member whose parent denies it or is silent becomes a root; a root looks for other trees."""
     peer = member.peer
     if member.parent is not None:
-        if member.denied or member.last_heard < forget_before or member.parent == member.address:
+        if member.denied or member.last_received < forget_before or member.parent == member.address:
             peer.note("orphaned", member.parent)
             member.set_parent(None)
             member.above, member.former = (), None
@@ -167,8 +169,8 @@ def on_parent_state(member: Member, yours: ParentState) -> None:
         member.forward(replace(yours, passed=listed), yours.hops)
         return
     known = yours.by == member.parent
-    # A stranger who calls me its child is believed if it adopts me, or nobody else has confirmed
-    # me: then the node has changed hands twice, and words have overtaken each other.
+    # An unknown member that calls me its child is believed if it adopts me, or if nobody else has
+    # confirmed me: then the node has changed owners twice, and messages have arrived out of order.
     believed = known or yours.adopted or member.parent is None or not member.confirmed
     if yours.level <= member.top or yours.by == member.address or not believed:
         # Who has just moved is reached by the old parent until all know the new way.
@@ -221,7 +223,7 @@ def on_child_state(member: Member, mine: ChildState) -> None:
     if known is None:
         peer.send(child.address, NotMyChild(member.address, level))
         return
-    known.last_heard, known.brother_latency = peer.now, mine.brother_latency
+    known.last_received, known.brother_latency = peer.now, mine.brother_latency
     if known.count != child.count:
         known.count = child.count
         member.mark_changed()

@@ -74,7 +74,7 @@ def brothers_wave(member: Member, event: TreeEvent) -> None:
 
 
 def root_link(member: Member, event: TreeEvent) -> None:
-    """Local events: to the root, which sends them down. So the publisher hears itself last."""
+    """Local events: to the root, which sends them down. So the publisher receives its own last."""
     if event.direction is Direction.DOWNWARD:
         send_to_children(member, event)
     elif member.is_root:
@@ -199,7 +199,7 @@ def send_to_children_of(
 ) -> None:
     """To the interested children of one node, but not to myself nor where it came from.
 
-    `lately`: only to those of whom their brothers may not have heard yet. `sideways`: from my own
+    `recent_only`: only to those that their brothers may not know yet. `sideways`: from my own
     node among them, as from a brother.
     """
     children = member.levels[level].children

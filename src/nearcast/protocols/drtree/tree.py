@@ -323,7 +323,7 @@ def resize_leaf(member: Member, box: BoxBounds) -> None:
 def move_in_tree(member: Member) -> None:
     """A leaf that has left the box that its parent had when it came asks for a better place.
 
-    It stays with its parent until it is adopted elsewhere, and is heard at both for a while. An
+    It stays with its parent until it is adopted elsewhere, and receives from both for a while. An
     owner hands its nodes over first, and moves as a plain leaf at the next check.
     """
     box, peer = member.levels[0].box, member.peer

@@ -22,7 +22,7 @@ class Acquaintances:
         self.me = me
         self.dimensions = dimensions
         self.seen: dict[NodeId, PositionRecord] = {}
-        self.heard: dict[NodeId, Time] = {}  # when their position last changed
+        self.last_received: dict[NodeId, Time] = {}  # when their position last changed
         self.near: dict[NodeId, Time] = {}  # when they were near
         self.sensors: list[NodeId] = []  # each once, in the order of their first sectors
         self.sensor_of: list[NodeId | None] = []  # by sector
@@ -35,14 +35,14 @@ class Acquaintances:
         if before is not None and not is_newer(sighting.sequence, before.sequence):
             return False
         self.seen[sighting.node] = sighting
-        self.heard[sighting.node] = now
+        self.last_received[sighting.node] = now
         return True
 
     def forget(self, node: NodeId) -> None:
-        for memory in (self.seen, self.heard, self.near):
+        for memory in (self.seen, self.last_received, self.near):
             memory.pop(node, None)
 
-    def look_around(self, vision: AreaOfInterest, now: Time) -> list[NodeId]:
+    def find_near_nodes(self, vision: AreaOfInterest, now: Time) -> list[NodeId]:
         """Find the near nodes and the best sensors; returns the new near nodes."""
         came = []
         for node, sighting in self.seen.items():
@@ -56,7 +56,7 @@ class Acquaintances:
         return came
 
     def connections(self, now: Time) -> Iterator[NodeId]:
-        """Near nodes of the latest `look_around`, and sensors."""
+        """Near nodes of the latest `find_near_nodes`, and sensors."""
         for node in self.seen:
             if self.near.get(node) == now or node in self.sensors:
                 yield node
@@ -66,15 +66,15 @@ class Acquaintances:
 
         The paper forgets the latter in every round, and learns of them again in the next.
         """
-        gone = [node for node, t in self.heard.items() if now - t > silent]
-        strangers = [
+        gone = [node for node, t in self.last_received.items() if now - t > silent]
+        unneeded = [
             node
-            for node, t in self.heard.items()
+            for node, t in self.last_received.items()
             if now - t > linger
             and now - self.near.get(node, -linger - 1) > linger
             and node not in self.sensors
         ]
-        for node in (*gone, *strangers):
+        for node in (*gone, *unneeded):
             self.forget(node)
         for node, t in list(self.near.items()):
             if now - t > linger:

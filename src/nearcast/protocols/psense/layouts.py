@@ -57,7 +57,7 @@ class SensorSuggestion(NamedTuple):
     sender: NodeId
     sector: int
     sensor: PositionRecord
-    asked: int  # the sequence number of the request
+    request_sequence: int  # the sequence number of the request
 
 
 def sequence_at(now: Time) -> int:
@@ -84,8 +84,8 @@ def within(number: float) -> float:
 
 _BASES = {2: Layout("<BBfHff"), 3: Layout("<BBfHfff")}
 _TAILS = {
-    (kind, word): Layout(tail.replace("n", word))
-    for word in ("I", "Q")
+    (kind, id_format): Layout(tail.replace("n", id_format))
+    for id_format in ("I", "Q")
     for kind, tail in (
         (PacketType.POSITION, "<n"),
         (PacketType.REQUEST, "<nB"),
@@ -95,12 +95,12 @@ _TAILS = {
 _RECEIVERS = {"I": 4, "Q": 8}
 
 
-def _word(*names: NodeId) -> str:
+def _id_format(*names: NodeId) -> str:
     return "I" if max(names) < 2**32 else "Q"
 
 
-def _base(kind: PacketType, word: str, seen: PositionRecord, dimensions: int) -> bytes:
-    number = kind | (WIDE if word == "Q" else 0) | (SPATIAL if dimensions == 3 else 0)
+def _base(kind: PacketType, id_format: str, seen: PositionRecord, dimensions: int) -> bytes:
+    number = kind | (WIDE if id_format == "Q" else 0) | (SPATIAL if dimensions == 3 else 0)
     point = [within(c) for c in seen.place[:dimensions]]
     radius = min(seen.radius, WIDEST)
     return _BASES[dimensions].pack(number, seen.hops, radius, seen.sequence, *point)
@@ -108,23 +108,25 @@ def _base(kind: PacketType, word: str, seen: PositionRecord, dimensions: int) ->
 
 def pack_position(seen: PositionRecord, receivers: Sequence[NodeId], dimensions: int) -> bytes:
     listed = receivers[:MOST_RECEIVERS]
-    word = _word(seen.node, *listed)
-    tail = _TAILS[PacketType.POSITION, word].pack(seen.node)
-    names = Layout(f"<{len(listed)}{word}").pack(*listed)
-    return _base(PacketType.POSITION, word, seen, dimensions) + tail + names
+    id_format = _id_format(seen.node, *listed)
+    tail = _TAILS[PacketType.POSITION, id_format].pack(seen.node)
+    names = Layout(f"<{len(listed)}{id_format}").pack(*listed)
+    return _base(PacketType.POSITION, id_format, seen, dimensions) + tail + names
 
 
 def pack_request(seen: PositionRecord, sector: int, dimensions: int) -> bytes:
-    word = _word(seen.node)
-    tail = _TAILS[PacketType.REQUEST, word].pack(seen.node, sector)
-    return _base(PacketType.REQUEST, word, seen, dimensions) + tail
+    id_format = _id_format(seen.node)
+    tail = _TAILS[PacketType.REQUEST, id_format].pack(seen.node, sector)
+    return _base(PacketType.REQUEST, id_format, seen, dimensions) + tail
 
 
 def pack_response(response: SensorSuggestion, dimensions: int) -> bytes:
-    sender, sector, sensor, asked = response
-    word = _word(sender, sensor.node)
-    tail = _TAILS[PacketType.RESPONSE, word].pack(sender, sector, sensor.node, 0, 0, asked)
-    return _base(PacketType.RESPONSE, word, sensor, dimensions) + tail
+    sender, sector, sensor, request_sequence = response
+    id_format = _id_format(sender, sensor.node)
+    tail = _TAILS[PacketType.RESPONSE, id_format].pack(
+        sender, sector, sensor.node, 0, 0, request_sequence
+    )
+    return _base(PacketType.RESPONSE, id_format, sensor, dimensions) + tail
 
 
 class _Opened(NamedTuple):
@@ -132,7 +134,7 @@ class _Opened(NamedTuple):
     radius: float
     sequence: int
     place: Vector
-    word: str
+    id_format: str
     tail: bytes
 
 
@@ -147,8 +149,8 @@ def _open(kind: PacketType, packet: bytes, dimensions: int) -> _Opened | None:
     if not 0 <= radius <= 2 * WIDEST or not all(abs(c) <= 2 * FARTHEST for c in point):
         return None
     place = (point[0], point[1], point[2] if dimensions == 3 else 0.0)
-    word = "Q" if packet[0] & WIDE else "I"
-    return _Opened(hops, radius, sequence, place, word, packet[base.size :])
+    id_format = "Q" if packet[0] & WIDE else "I"
+    return _Opened(hops, radius, sequence, place, id_format, packet[base.size :])
 
 
 def unpack_position(
@@ -158,11 +160,11 @@ def unpack_position(
     opened = _open(PacketType.POSITION, packet, dimensions)
     if opened is None:
         return None
-    hops, radius, sequence, place, word, tail = opened
-    names, rest = divmod(len(tail), _RECEIVERS[word])
+    hops, radius, sequence, place, id_format, tail = opened
+    names, rest = divmod(len(tail), _RECEIVERS[id_format])
     if rest or not 1 <= names <= MOST_RECEIVERS + 1:
         return None
-    node, *receivers = Layout(f"<{names}{word}").unpack(tail)
+    node, *receivers = Layout(f"<{names}{id_format}").unpack(tail)
     if node >= NODES or any(name >= NODES for name in receivers):
         return None
     return PositionRecord(node, place, radius, sequence, hops), tuple(receivers)
@@ -173,8 +175,8 @@ def unpack_request(packet: bytes, dimensions: int) -> tuple[PositionRecord, int]
     opened = _open(PacketType.REQUEST, packet, dimensions)
     if opened is None:
         return None
-    hops, radius, sequence, place, word, tail = opened
-    layout = _TAILS[PacketType.REQUEST, word]
+    hops, radius, sequence, place, id_format, tail = opened
+    layout = _TAILS[PacketType.REQUEST, id_format]
     if len(tail) != layout.size:
         return None
     node, sector = layout.unpack(tail)
@@ -188,13 +190,13 @@ def unpack_response(packet: bytes, dimensions: int) -> SensorSuggestion | None:
     opened = _open(PacketType.RESPONSE, packet, dimensions)
     if opened is None:
         return None
-    hops, radius, sequence, place, word, tail = opened
-    layout = _TAILS[PacketType.RESPONSE, word]
+    hops, radius, sequence, place, id_format, tail = opened
+    layout = _TAILS[PacketType.RESPONSE, id_format]
     if len(tail) != layout.size:
         return None
-    sender, sector, node, _, _, asked = layout.unpack(tail)
+    sender, sector, node, _, _, request_sequence = layout.unpack(tail)
     if sender >= NODES or node >= NODES or sector >= 8:
         return None
     return SensorSuggestion(
-        sender, sector, PositionRecord(node, place, radius, sequence, hops), asked
+        sender, sector, PositionRecord(node, place, radius, sequence, hops), request_sequence
     )

@@ -46,7 +46,7 @@ class PositionToForward(NamedTuple):
     """A position to forward in the next round, and who has it already."""
 
     seen: PositionRecord
-    told: tuple[NodeId, ...]
+    already_sent: tuple[NodeId, ...]
 
 
 class PSensePeer(Node):
@@ -64,17 +64,17 @@ class PSensePeer(Node):
         self.joined = False
         self.delivered = DeliveredPublications()
         self.passed_on = DeliveredPublications()
-        self._spoke_at: Vector | None = None  # of a peer without interests: its place
+        self._published_at: Vector | None = None  # of a peer without interests: its place
         self._round: Time = round(parameters.round_ms * 1000)
-        # At each hop a sighting is kept until there has been no news for `silent_s`.
+        # At each hop a position is kept until nothing newer has come for `silent_s`.
         self._oldest: Time = round((parameters.hops + 1) * parameters.silent_s * SECOND)
         self._begun = False
         self._sought: Time = 0  # when contacts were last asked, or somebody was last known
         self._came: Time = 0  # when somebody last came near
-        self._news: dict[NodeId, PositionToForward] = {}
-        self._latest: dict[NodeId, int] = {}  # sequence of the latest Position heard of each
+        self._to_forward: dict[NodeId, PositionToForward] = {}
+        self._latest: dict[NodeId, int] = {}  # sequence of the latest Position of each
         self._requests: dict[tuple[NodeId, int], PositionRecord] = {}
-        self._told: dict[NodeId, None] = {}  # who has got our position in this round
+        self._sent_position_to: dict[NodeId, None] = {}  # who has got our position in this round
         self._published = 0  # bytes of publications in this round
 
     # Windows.
@@ -127,36 +127,36 @@ class PSensePeer(Node):
         match message:
             case Position(packet):
                 position = layouts.unpack_position(packet, dimensions)
-                understood = position is not None and self._believes(sender, position[0])
+                understood = position is not None and self._is_credible(sender, position[0])
                 if position is not None and understood:
-                    self._hear_position(*position)
+                    self._receive_position(*position)
             case PublicationMessage(packet, publication):
                 opened = layouts.unpack_position(packet, dimensions)
                 understood = (
                     opened is not None
                     and opened[0].node == publication.node
-                    and self._believes(sender, opened[0])
+                    and self._is_credible(sender, opened[0])
                     and not is_outside_window(publication, self.now)
                 )
                 if opened is not None and understood:
-                    self._hear_publication(publication, *opened)
+                    self._receive_publication(publication, *opened)
             case Request(packet):
-                asked = layouts.unpack_request(packet, dimensions)
+                request = layouts.unpack_request(packet, dimensions)
                 understood = (
-                    asked is not None
-                    and asked[0].node == sender != self.id
-                    and self._believes(sender, asked[0])
+                    request is not None
+                    and request[0].node == sender != self.id
+                    and self._is_credible(sender, request[0])
                 )
-                if asked is not None and understood:
-                    self._learn(asked[0])
+                if request is not None and understood:
+                    self._learn(request[0])
                     if self._begun:
-                        self._requests[sender, asked[1]] = asked[0]
+                        self._requests[sender, request[1]] = request[0]
             case Response(packet):
                 response = layouts.unpack_response(packet, dimensions)
                 understood = (
                     response is not None
                     and response.sender == sender
-                    and self._believes(sender, response.sensor)
+                    and self._is_credible(sender, response.sensor)
                 )
                 if response is not None and understood:
                     self._learn(response.sensor)
@@ -171,7 +171,7 @@ class PSensePeer(Node):
         if vision is None:
             self.contacts.remove(self.id)
             self._requests.clear()
-            self._news.clear()
+            self._to_forward.clear()
             self._begun = False
             return
         # A round leaves room for as much as was published in the last, within bounds.
@@ -179,12 +179,12 @@ class PSensePeer(Node):
         kept = min(max(self._published, limit // LEAST_KEPT), limit // MOST_KEPT)
         self.allowance.renew()
         self._published = 0
-        self._look_around(vision)
+        self._find_near_nodes(vision)
         self._respond(vision)
         self._ask_sensors(vision)
         self._spread_positions(vision, kept)
         self._seek_company(vision)
-        self._told.clear()
+        self._sent_position_to.clear()
         self.interests.forget(self.now)
         self.out.set_timer(PlayRound(), self._round)
 
@@ -192,8 +192,8 @@ class PSensePeer(Node):
 
     def _vision(self) -> AreaOfInterest | None:
         vision = vision_of(self.interests, self.now, self.parameters.dimensions)
-        if vision is None and self._spoke_at is not None:
-            return AreaOfInterest(self._spoke_at, 0.0)
+        if vision is None and self._published_at is not None:
+            return AreaOfInterest(self._published_at, 0.0)
         return vision
 
     def _begin(self) -> None:
@@ -210,27 +210,27 @@ class PSensePeer(Node):
         sequence = layouts.sequence_at(self.now)
         return PositionRecord(self.id, vision.place, vision.radius, sequence, self.parameters.hops)
 
-    def _believes(self, sender: NodeId, seen: PositionRecord) -> bool:
-        """Not so for a replay: what was said long ago, or is passed on with hops that only its
-        own word has."""
+    def _is_credible(self, sender: NodeId, seen: PositionRecord) -> bool:
+        """Not so for a replay: what was sent long ago, or what another forwards with the hops that
+        only the peer itself may send."""
         passed_on = seen.hops < self.parameters.hops
         return (passed_on or seen.node == sender) and layouts.is_recent(
             seen.sequence, self.now, self._oldest
         )
 
     def _learn(self, seen: PositionRecord) -> bool:
-        """Is it news? Not to a peer that has no place."""
+        """Is it newer than what is known? A peer that has no place learns nothing."""
         hops = min(seen.hops, self.parameters.hops)
         return self._begun and self.known_of.learn(seen._replace(hops=hops), self.now)
 
-    def _look_around(self, vision: AreaOfInterest) -> None:
+    def _find_near_nodes(self, vision: AreaOfInterest) -> None:
         silent, linger = self.parameters.silent_s, self.parameters.linger_s
         for node in self.known_of.drop(self.now, round(silent * SECOND), round(linger * SECOND)):
             self.contacts.remove(node)  # whoever is there nevertheless says so every round
             self.out.note("lost", node)
         self._latest = {node: n for node, n in self._latest.items() if node in self.known_of.seen}
         self.contacts.add(self.id)
-        for node in self.known_of.look_around(vision, self.now):
+        for node in self.known_of.find_near_nodes(vision, self.now):
             self._came = self.now
             self.out.note("linked", node)
 
@@ -239,7 +239,7 @@ class PSensePeer(Node):
         spots = [
             PlacedNode(node, seen.place)
             for node, seen in self.known_of.seen.items()
-            if seen.hops > 0  # older news is not handed on
+            if seen.hops > 0  # older positions are not forwarded
         ]
         spots.append(PlacedNode(self.id, vision.place))
         wishes, answers = [], []
@@ -283,27 +283,31 @@ class PSensePeer(Node):
         Receivers that are left out are not listed, so others may forward to them.
         """
         connected = list(self.known_of.connections(self.now))
-        mine = [node for node in connected if node not in self._told]
-        told = tuple(node for node in connected if node in self._told)
-        plans = [(PositionToForward(self._me(vision), told), mine)]
-        for news in self._news.values():
-            plans.append((news, self._lacking(news)))
-        self._news.clear()
+        mine = [node for node in connected if node not in self._sent_position_to]
+        already_sent = tuple(node for node in connected if node in self._sent_position_to)
+        plans = [(PositionToForward(self._me(vision), already_sent), mine)]
+        for forwarded in self._to_forward.values():
+            plans.append((forwarded, self._lacking(forwarded)))
+        self._to_forward.clear()
         dimensions = self.parameters.dimensions
         wishes = []
-        for news, receivers in plans:
-            packet = layouts.pack_position(news.seen, (*news.told, *receivers), dimensions)
+        for forwarded, receivers in plans:
+            packet = layouts.pack_position(
+                forwarded.seen, (*forwarded.already_sent, *receivers), dimensions
+            )
             wishes.append(SendRequest(receivers, size(Position(packet))))
-        for (news, _), served in zip(plans, self.allowance.grant(wishes, kept), strict=True):
+        for (forwarded, _), served in zip(plans, self.allowance.grant(wishes, kept), strict=True):
             if served:
-                packet = layouts.pack_position(news.seen, (*news.told, *served), dimensions)
+                packet = layouts.pack_position(
+                    forwarded.seen, (*forwarded.already_sent, *served), dimensions
+                )
                 self.allowance.take(Position(packet), len(served))
                 self.out.send_many(served, Position(packet))
 
-    def _lacking(self, news: PositionToForward) -> list[NodeId]:
+    def _lacking(self, forwarded: PositionToForward) -> list[NodeId]:
         """Known peers that are near the node and have not got its position."""
-        seen = news.seen
-        informed = {seen.node, *news.told}
+        seen = forwarded.seen
+        informed = {seen.node, *forwarded.already_sent}
         around = AreaOfInterest(seen.place, seen.radius)
         others = [one for node, one in self.known_of.seen.items() if node != seen.node]
         lacking = [one.node for one in others if one.node not in informed and sees(around, one)]
@@ -345,19 +349,19 @@ class PSensePeer(Node):
             self.joined = False
             self._join(vision)
 
-    def _hear_position(self, seen: PositionRecord, told: tuple[NodeId, ...]) -> None:
+    def _receive_position(self, seen: PositionRecord, already_sent: tuple[NodeId, ...]) -> None:
         self._learn(seen)
         hops = min(seen.hops, self.parameters.hops)
-        # A Request of the same round may have come before and told the same: this is to be passed
-        # on nevertheless.
+        # A Request of the same round may have come before with the same position: this is to be
+        # forwarded nevertheless.
         latest = self._latest.get(seen.node)
         if seen.node in self.known_of.seen and (
             latest is None or layouts.is_newer(seen.sequence, latest)
         ):
             self._latest[seen.node] = seen.sequence
             if hops > 0:
-                self._news[seen.node] = PositionToForward(
-                    seen._replace(hops=hops - 1), (*told, self.id)
+                self._to_forward[seen.node] = PositionToForward(
+                    seen._replace(hops=hops - 1), (*already_sent, self.id)
                 )
 
     # Publications.
@@ -368,17 +372,17 @@ class PSensePeer(Node):
         shape = publication.shape
         if vision_of(self.interests, self.now, self.parameters.dimensions) is None:
             x, y, z = map(layouts.within, (shape.x, shape.y, shape.z))
-            self._spoke_at = (x, y, z if self.parameters.dimensions == 3 else 0.0)
+            self._published_at = (x, y, z if self.parameters.dimensions == 3 else 0.0)
         self._begin()
         vision = self._vision()
         assert vision is not None
         receivers = self._concerned(shape, vision, ())
         if not self.known_of.seen:
             receivers = self.contacts.some(self.rng, 1, self.id)
-        self._tell(publication, self._me(vision), (), receivers)
+        self._send_publication(publication, self._me(vision), (), receivers)
 
-    def _hear_publication(
-        self, publication: Publication, seen: PositionRecord, told: tuple[NodeId, ...]
+    def _receive_publication(
+        self, publication: Publication, seen: PositionRecord, already_sent: tuple[NodeId, ...]
     ) -> None:
         self._learn(seen)
         hops = min(seen.hops, self.parameters.hops)
@@ -389,9 +393,11 @@ class PSensePeer(Node):
             and vision is not None
             and self.passed_on.is_new(publication_key(publication), self.now)
         ):
-            informed = (*told, self.id, seen.node)
+            informed = (*already_sent, self.id, seen.node)
             receivers = self._concerned(publication.shape, vision, informed)
-            self._tell(publication, seen._replace(hops=hops - 1), (*told, self.id), receivers)
+            self._send_publication(
+                publication, seen._replace(hops=hops - 1), (*already_sent, self.id), receivers
+            )
 
     def _concerned(
         self, shape: Shape, vision: AreaOfInterest, informed: tuple[NodeId, ...]
@@ -409,29 +415,29 @@ class PSensePeer(Node):
                 return [min(away)[1]]
         return concerned
 
-    def _tell(
+    def _send_publication(
         self,
         publication: Publication,
         seen: PositionRecord,
-        told: tuple[NodeId, ...],
+        already_sent: tuple[NodeId, ...],
         receivers: list[NodeId],
     ) -> None:
         if not receivers:
             return
         dimensions = self.parameters.dimensions
-        packet = layouts.pack_position(seen, (*told, *receivers), dimensions)
+        packet = layouts.pack_position(seen, (*already_sent, *receivers), dimensions)
         wish = SendRequest(receivers, size(PublicationMessage(packet, publication)))
         (served,) = self.allowance.grant([wish])
         if not served:
             return
         message = PublicationMessage(
-            layouts.pack_position(seen, (*told, *served), dimensions), publication
+            layouts.pack_position(seen, (*already_sent, *served), dimensions), publication
         )
         self.allowance.take(message, len(served))
         self.out.send_many(served, message)
         self._published += size(message) * len(served)
         if seen.node == self.id:
-            self._told.update(dict.fromkeys(served))
+            self._sent_position_to.update(dict.fromkeys(served))
 
     def _deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)

@@ -10,10 +10,10 @@ peer                        directory                     peer
 
 A peer publishes from its place: the centre of its first interest, or where it last published if it
 has none. Four times a second the directory tells each peer what has changed: which interests are
-around its place, and which sources it may hear. Publications then travel among peers. Interests
-that move are searched within a margin (`room`), so that nothing between two searches is missed.
-Peers repeat their interests until they are answered. Both sides compare digests from time to time,
-which repairs lost messages; a peer that does not send digests any more is forgotten.
+around its place, and from which sources it may receive. Publications then go from peer to peer.
+Interests that move are searched within a margin (`room`), so that nothing between two searches is
+missed. Peers repeat their interests until they are answered. Both sides compare digests from time
+to time, which repairs lost messages; a peer that sends no more digests is forgotten.
 """
 
 from collections.abc import Iterable
@@ -67,7 +67,7 @@ class NeighbourhoodUpdate(RelayMessage, frozen=True, tag=4):
 
     wanted: tuple[Subscription, ...]  # that may want your publications, new or changed
     ended: tuple[SubscriptionId, ...]
-    came: tuple[NodeId, ...]  # new sources that you may hear
+    came: tuple[NodeId, ...]  # new sources from which you may receive
     went: tuple[NodeId, ...]
     answered: tuple[SubscriptionId, ...] = ()  # your messages about these have arrived
     whole: bool = False  # this is everything around you, not a change
@@ -97,7 +97,7 @@ class Bye(RelayMessage, frozen=True, tag=7):
 
 
 class DigestCheck(RelayMessage, frozen=True, tag=8):
-    """Digests of my own interests, of those around me, and of whom I may hear."""
+    """Digests of my own interests, of those around me, and of my sources."""
 
     own: Digest
     wanted: Digest
@@ -141,58 +141,62 @@ class RelayDirectory(Node):
         self.here: dict[NodeId, Vector] = {}
         self._pairs: dict[Pair, NodeId] = {}  # and whose interest it is
         self._changed: dict[SubscriptionId, None] = {}
-        self._asked: dict[NodeId, dict[SubscriptionId, None]] = {}  # who awaits answers to what
-        self._heard: dict[NodeId, Time] = {}
-        self._looking = False
+        self._to_answer: dict[NodeId, dict[SubscriptionId, None]] = {}  # interests, by their peer
+        self._last_received: dict[NodeId, Time] = {}
+        self._update_planned = False
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        self._heard[sender] = self.now
+        self._last_received[sender] = self.now
         match message:
             case Post(publication) if publication.node == sender and not is_outside_window(
                 publication, self.now
             ):
-                self._tell(publication)
+                self._notify(publication)
             case DigestCheck():
                 self._compare(sender, message)
             case Interest(subscription) if self._is_own(sender, subscription):
                 self.subscriptions[subscription.id] = subscription
                 self.first.setdefault(sender, {})[subscription.id] = None
                 self._changed[subscription.id] = None
-                self._asked.setdefault(sender, {})[subscription.id] = None
+                self._to_answer.setdefault(sender, {})[subscription.id] = None
             case InterestEnded(subscription_id):
                 if subscription_id in self.first.get(sender, ()):
                     self._end(sender, subscription_id)
-                self._asked.setdefault(sender, {})[subscription_id] = None
+                self._to_answer.setdefault(sender, {})[subscription_id] = None
             case PublisherPosition(x, y, z):
                 self.here[sender] = x, y, z
             case Bye():
                 self._forget(sender)
             case _:
                 self.out.note("refused", sender)
-        self._look_soon()
+        self._plan_update()
 
     def _forget(self, node: NodeId) -> None:
         for subscription in list(self.first.get(node, ())):
             self._end(node, subscription)
-        for memory in (self.here, self._asked, self._heard):
+        for memory in (self.here, self._to_answer, self._last_received):
             memory.pop(node, None)
 
     def _compare(self, node: NodeId, check: DigestCheck) -> None:
         """Where digests differ, a message was lost or is still under way: send everything again."""
-        wanted = [subscription for speaker, subscription in self._pairs if speaker == node]
-        heard = {speaker: None for (speaker, _), other in self._pairs.items() if other == node}
+        wanted = [subscription for publisher, subscription in self._pairs if publisher == node]
+        sources = {
+            publisher: None for (publisher, _), other in self._pairs.items() if other == node
+        }
         again = digest(self.first.get(node, ())) != check.own
-        if again or (digest(wanted), digest(heard)) != (check.wanted, check.sources):
+        if again or (digest(wanted), digest(sources)) != (check.wanted, check.sources):
             around = tuple(self.subscriptions[s] for s in wanted if s in self.subscriptions)
-            self.out.send(node, NeighbourhoodUpdate(around, (), tuple(heard), (), (), True, again))
+            self.out.send(
+                node, NeighbourhoodUpdate(around, (), tuple(sources), (), (), True, again)
+            )
 
     def on_timer(self, timer: Timer) -> None:  # noqa: ARG002  there is one alone
-        self._looking = False
-        for node in [node for node, t in self._heard.items() if self.now - t > PATIENCE]:
+        self._update_planned = False
+        for node in [node for node, t in self._last_received.items() if self.now - t > PATIENCE]:
             self._forget(node)
-        self._look()
+        self._update_neighbourhoods()
         if any(moves(subscription, self.now) for subscription in self.subscriptions.values()):
-            self._look_soon()
+            self._plan_update()
 
     def _is_own(self, sender: NodeId, subscription: Subscription) -> bool:
         known = self.subscriptions.get(subscription.id)
@@ -203,12 +207,12 @@ class RelayDirectory(Node):
         if not self.first[node]:
             del self.first[node]
 
-    def _look_soon(self) -> None:
-        if not self._looking:
-            self._looking = True
+    def _plan_update(self) -> None:
+        if not self._update_planned:
+            self._update_planned = True
             self.out.set_timer(UpdateNeighbourhoods(), UPDATE_INTERVAL)
 
-    def _tell(self, publication: Publication) -> None:
+    def _notify(self, publication: Publication) -> None:
         to = {
             subscription.node: None
             for subscription in self.subscriptions.values()
@@ -232,53 +236,57 @@ class RelayDirectory(Node):
         return found
 
     def _around(self) -> dict[Pair, NodeId]:
-        speakers = self._places()
+        publishers = self._places()
         areas = [
             (subscription, area)
             for subscription in self.subscriptions.values()
             if (area := ball_around_region(subscription.region, self.now)) is not None
         ]
-        if not speakers or not areas:
+        if not publishers or not areas:
             return {}
-        places = np.array([place for _, place, _ in speakers])
+        places = np.array([place for _, place, _ in publishers])
         centres = np.array([area.place for _, area in areas])
         reach = np.array([area.radius for _, area in areas])
         under_way = np.array([moves(subscription, self.now) for subscription, _ in areas])
-        walking = np.array([walks for _, _, walks in speakers])
+        publishers_move = np.array([moving for _, _, moving in publishers])
         pairs: dict[Pair, NodeId] = {}
-        for (node, _, _), place, walks in zip(speakers, places, walking, strict=True):
+        for (node, _, _), place, moving in zip(publishers, places, publishers_move, strict=True):
             away = np.sqrt(((centres - place) ** 2).sum(axis=1))
             rounding = ROUNDED * (np.abs(centres).sum(axis=1) + np.abs(place).sum())
-            room = np.where(under_way | walks, self.room, rounding)
+            room = np.where(under_way | moving, self.room, rounding)
             for at in np.flatnonzero((away <= reach + room) | (reach == inf)):
                 subscription = areas[at][0]
                 if subscription.node != node:
                     pairs[node, subscription.id] = subscription.node
         return pairs
 
-    def _look(self) -> None:
+    def _update_neighbourhoods(self) -> None:
         before, self._pairs = self._pairs, self._around()
         changed, self._changed = self._changed, {}
-        asked, self._asked = self._asked, {}
+        to_answer, self._to_answer = self._to_answer, {}
         wanted: dict[NodeId, list[Subscription]] = {}
         ended: dict[NodeId, list[SubscriptionId]] = {}
         for pair in self._pairs:
             if pair not in before or pair[1] in changed:
                 wanted.setdefault(pair[0], []).append(self.subscriptions[pair[1]])
-        for speaker, subscription in before:
-            if (speaker, subscription) not in self._pairs:
-                ended.setdefault(speaker, []).append(subscription)
-        heard = {(listener, speaker): None for (speaker, _), listener in self._pairs.items()}
-        heard_before = {(listener, speaker): None for (speaker, _), listener in before.items()}
+        for publisher, subscription in before:
+            if (publisher, subscription) not in self._pairs:
+                ended.setdefault(publisher, []).append(subscription)
+        sources = {
+            (subscriber, publisher): None for (publisher, _), subscriber in self._pairs.items()
+        }
+        sources_before = {
+            (subscriber, publisher): None for (publisher, _), subscriber in before.items()
+        }
         came: dict[NodeId, list[NodeId]] = {}
         went: dict[NodeId, list[NodeId]] = {}
-        for listener, speaker in heard:
-            if (listener, speaker) not in heard_before:
-                came.setdefault(listener, []).append(speaker)
-        for listener, speaker in heard_before:
-            if (listener, speaker) not in heard:
-                went.setdefault(listener, []).append(speaker)
-        for node in {**asked, **wanted, **ended, **came, **went}:
+        for subscriber, publisher in sources:
+            if (subscriber, publisher) not in sources_before:
+                came.setdefault(subscriber, []).append(publisher)
+        for subscriber, publisher in sources_before:
+            if (subscriber, publisher) not in sources:
+                went.setdefault(subscriber, []).append(publisher)
+        for node in {**to_answer, **wanted, **ended, **came, **went}:
             self.out.send(
                 node,
                 NeighbourhoodUpdate(
@@ -286,6 +294,6 @@ class RelayDirectory(Node):
                     tuple(ended.get(node, ())),
                     tuple(came.get(node, ())),
                     tuple(went.get(node, ())),
-                    tuple(asked.get(node, ())),
+                    tuple(to_answer.get(node, ())),
                 ),
             )

@@ -40,16 +40,17 @@ class FlowEntry:
     """One flow at this peer: its next hop, and who relies on this peer for it."""
 
     __slots__ = (
-        "asked", "former", "heard", "interest", "leaving", "listers", "next", "rest", "since"
+        "former", "interest", "last_listed", "leaving", "listers", "next", "pending", "rest",
+        "since",
     )  # fmt: skip
 
     def __init__(self, hop: NodeId, interest: float, rest: Time, now: Time) -> None:
         self.next = hop
         self.interest = interest
         self.rest = rest  # microseconds from the next hop to the destination
-        self.since = self.heard = now  # when it was made; when it was last listed
+        self.since = self.last_listed = now  # when it was made; when it was last listed
         self.listers: dict[NodeId, Time] = {}  # who relies on it, and when they last listed it
-        self.asked: PendingOperation | None = None
+        self.pending: PendingOperation | None = None
         # Where it went before the forwarder agreed, and until when it goes there too: the forwarder
         # may have had some of what is under way before it knew that it is to pass it on.
         self.former: tuple[NodeId, Time] | None = None
@@ -117,7 +118,7 @@ class FlowTable:
 
     def is_free(self, flow: Flow) -> bool:
         entry = self.entries.get(flow)
-        return entry is not None and entry.asked is None and entry.leaving is None
+        return entry is not None and entry.pending is None and entry.leaving is None
 
     def sole_lister(self, entry: FlowEntry) -> NodeId | None:
         """The hop before this peer on the path; None: there are several."""
@@ -126,10 +127,10 @@ class FlowTable:
     def ask(self, flow: Flow, kind: int, whom: NodeId, now: Time) -> int:
         """Begin an operation; returns its number. Until the answer the flow does not change."""
         entry = self.entries[flow]
-        assert entry.asked is None and entry.leaving is None
+        assert entry.pending is None and entry.leaving is None
         self._number += 1
         # Who accepts remembers it for longer than we wait: `misses` is at least 2.
-        entry.asked = PendingOperation(
+        entry.pending = PendingOperation(
             kind, whom, self._number, now + self._patience - self._interval
         )
         return self._number
@@ -139,12 +140,12 @@ class FlowTable:
     ) -> PendingOperation | None:
         """The operation that this answers; None: it is not pending, and nothing happens."""
         entry = self.entries.get(flow)
-        question = entry.asked if entry is not None else None
+        question = entry.pending if entry is not None else None
         if entry is None or question is None:
             return None
         if (question.whom, question.number) != (sender, number) or now > question.until:
             return None
-        entry.asked = None
+        entry.pending = None
         if agreed and question.kind == REDIR:
             entry.former = entry.next, now + self._interval
             entry.next = sender
@@ -179,7 +180,7 @@ class FlowTable:
         entry = self.entries.get(flow)
         if entry is None or flow[0] == self.me:
             return False
-        entry.heard = entry.listers[lister] = now
+        entry.last_listed = entry.listers[lister] = now
         entry.leaving = None  # the hop before does not know yet: go on forwarding
         return True
 
@@ -200,17 +201,17 @@ class FlowTable:
 
     def go_directly(self, flow: Flow) -> None:
         entry = self.entries[flow]
-        entry.next, entry.rest, entry.asked = flow[1], 0, None
+        entry.next, entry.rest, entry.pending = flow[1], 0, None
 
     def forget(self, now: Time) -> None:
         """Give up unanswered operations, and flows that are not listed any more."""
         for flow, entry in list(self.entries.items()):
-            if entry.asked is not None and now > entry.asked.until:
-                entry.asked = None
+            if entry.pending is not None and now > entry.pending.until:
+                entry.pending = None
             if flow[0] == self.me:
                 continue
             for lister, t in list(entry.listers.items()):
                 if now - t > self._patience:
                     del entry.listers[lister]
-            if now - entry.heard > self._patience:
+            if now - entry.last_listed > self._patience:
                 self.close(flow)

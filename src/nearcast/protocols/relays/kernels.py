@@ -143,7 +143,7 @@ def best_option(f: Flows, w: Weights, node: int) -> tuple[int, int, int, int, fl
             continue
         base, size, first = f.block[s], f.size[s], f.first[s]
         added = np.full(size, -1.0)  # to send the source to u; below 0: not in N_v
-        asked = False
+        computed = False
         for d in range(1, size):
             if f.following[base + d * size + v] < 0:
                 continue
@@ -152,8 +152,8 @@ def best_option(f: Flows, w: Weights, node: int) -> tuple[int, int, int, int, fl
                 weighed += 1
                 if worth > most:
                     kind, source, to, via, most = SHORT, s, d, -1, worth
-            if not asked:
-                asked = True
+            if not computed:
+                computed = True
                 for u in range(1, size):
                     if f.near[node, f.member[first + u]]:
                         added[u] = _added(f, s, v, u)

@@ -24,15 +24,24 @@ def ticks_of(t: Time) -> int:
 class RelayNeighbour:
     """One neighbour, as its statuses describe it."""
 
-    __slots__ = ("age", "capacity", "heard", "leg", "load", "sent", "status_at", "status_sent_at")
+    __slots__ = (
+        "age",
+        "capacity",
+        "last_received",
+        "leg",
+        "load",
+        "sent",
+        "status_at",
+        "status_sent_at",
+    )
 
     def __init__(self, now: Time) -> None:
-        self.heard = now  # when anything last came from it
+        self.last_received = now  # when anything last came from it
         self.status_sent_at: Time | None = None  # when it was last sent our status
         self.sent: int | None = None  # the clock of its latest status, unless echoed already
         self.status_at = now  # when that came
         self.leg: Time | None = None  # to it, one way
-        self.capacity = 0.0  # bytes per second; 0: it has not said
+        self.capacity = 0.0  # bytes per second; 0: not known
         self.load = 0.0  # utilisation
         self.age = 0.0  # seconds
 
@@ -52,9 +61,9 @@ class Neighbours:
             neighbour = self.known[node] = RelayNeighbour(now)
         return neighbour
 
-    def hear(self, node: NodeId, now: Time, status: PeerStatus | None) -> None:
+    def receive(self, node: NodeId, now: Time, status: PeerStatus | None) -> None:
         neighbour = self.meet(node, now)
-        neighbour.heard = now
+        neighbour.last_received = now
         if status is None:
             return
         neighbour.capacity, neighbour.load = float(status.uplink), status.used / 1000
@@ -74,15 +83,15 @@ class Neighbours:
                 self._former[source] = known
             self.audiences[source] = bits
 
-    def hears(self, node: NodeId, source: NodeId) -> bool:
+    def is_in_audience(self, node: NodeId, source: NodeId) -> bool:
         """Is (node, source) in E, according to the source's filter?"""
         return _holds(self.audiences.get(source), node)
 
-    def heard(self, node: NodeId, source: NodeId) -> bool:
+    def was_in_audience(self, node: NodeId, source: NodeId) -> bool:
         """Is it in E, or was it until recently? Publications may still be under way."""
-        return self.hears(node, source) or _holds(self._former.get(source), node)
+        return self.is_in_audience(node, source) or _holds(self._former.get(source), node)
 
-    def who_hears(self, nodes: Sequence[NodeId], source: NodeId) -> NDArray[np.bool_]:
+    def which_in_audience(self, nodes: Sequence[NodeId], source: NodeId) -> NDArray[np.bool_]:
         bits = self.audiences.get(source)
         return np.zeros(len(nodes), bool) if bits is None else bloom.holds_each(bits, nodes)
 
@@ -100,16 +109,16 @@ class Neighbours:
     def between(self, a: NodeId, b: NodeId) -> Time:
         """Latency from a to b as a reported it; else the middle of what the triangle inequality
         allows, |x − y| to x + y. A reported latency may violate the inequality."""
-        said = self.legs.get((a, b))
-        return max(self.leg(a), self.leg(b)) if said is None else said
+        reported = self.legs.get((a, b))
+        return max(self.leg(a), self.leg(b)) if reported is None else reported
 
     def silent(self, node: NodeId, since: Time) -> bool:
         neighbour = self.known.get(node)
-        return neighbour is None or neighbour.heard < since
+        return neighbour is None or neighbour.last_received < since
 
     def forget(self, since: Time) -> None:
-        """Forget neighbours that have been silent since then."""
-        for node in [node for node, known in self.known.items() if known.heard < since]:
+        """Forget neighbours from which nothing has come since then."""
+        for node in [node for node, known in self.known.items() if known.last_received < since]:
             del self.known[node]
             self.audiences.pop(node, None)
             self._former.pop(node, None)

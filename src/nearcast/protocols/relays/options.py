@@ -143,18 +143,20 @@ def _forwarders(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Possible forwarders of each flow, and the bytes that sending to them adds here."""
     place = {node: number for number, node in enumerate(candidates)}
-    hears: dict[NodeId, np.ndarray] = {}
+    in_audience: dict[NodeId, np.ndarray] = {}
     costs: dict[NodeId, np.ndarray] = {}
     may = np.zeros((len(flows), len(candidates)), bool)
     added = np.zeros((len(flows), len(candidates)))
     for row, ((source, destination), entry) in enumerate(zip(flows, entries, strict=True)):
-        if source not in hears:
+        if source not in in_audience:
             if source == view.me:
-                hears[source] = np.array([view.is_audience(node) for node in candidates], bool)
+                in_audience[source] = np.array(
+                    [view.is_audience(node) for node in candidates], bool
+                )
             else:
-                hears[source] = view.neighbours.who_hears(candidates, source)
+                in_audience[source] = view.neighbours.which_in_audience(candidates, source)
             costs[source] = np.array([view.streams.added(source, node) for node in candidates])
-        may[row], added[row] = hears[source], costs[source]
+        may[row], added[row] = in_audience[source], costs[source]
         for node in (source, destination, entry.next, *entry.listers):  # on the path
             if node in place:
                 may[row, place[node]] = False
@@ -199,9 +201,9 @@ def _onward(
     rows: dict[NodeId, list[int]] = {}
     for row, entry in enumerate(entries):
         rows.setdefault(entry.next, []).append(row)
-    for (a, b), said in neighbours.legs.items():
+    for (a, b), reported in neighbours.legs.items():
         if a in place and b in rows:
-            seconds[rows[b], place[a]] = said / SECOND
+            seconds[rows[b], place[a]] = reported / SECOND
     return seconds
 
 
@@ -211,7 +213,7 @@ def _before(view: StepInput, flow: Flow, entry: FlowEntry) -> tuple[RelayNeighbo
     neighbours = view.neighbours
     if lister is None or lister not in neighbours.known or (flow, lister) in view.refused:
         return NOBODY, 0.0, 0.0
-    linked = neighbours.hears(entry.next, lister)
+    linked = neighbours.is_in_audience(entry.next, lister)
     change = view.streams.rates.get(flow[0], 0.0) + (0.0 if linked else view.streams.header)
     saved = neighbours.leg(lister) - neighbours.between(lister, entry.next)
     return neighbours.known[lister], change, saved / SECOND

@@ -88,7 +88,7 @@ class RelayPeer(Node):
         self.sources: dict[NodeId, None] = {}  # peers whose publications it may get
         self._audience: dict[NodeId, int] = {}  # how many of `wanted` each has
         self._here: Vector | None = None
-        # Of each source: when it was last heard, where it was, and when it published that.
+        # By source: when a publication last came, from where, and when it was made.
         self._seen: dict[NodeId, tuple[Time, Vector, Time]] = {}
         self._settled = True
         self._unanswered: dict[SubscriptionId, None] = {}
@@ -129,7 +129,7 @@ class RelayPeer(Node):
                     self.out.note(why, command.subscription)
                     return
                 self._settled = False
-                self._say(command.subscription)
+                self._send_interest(command.subscription)
             case Leave():
                 self.relays.leave()
                 self.out.send(self.directory, Bye())
@@ -143,7 +143,7 @@ class RelayPeer(Node):
         ):
             self.out.note("refused", sender)
         elif isinstance(message, NeighbourhoodUpdate):
-            self._look_around(message)
+            self._update_neighbourhood(message)
         elif isinstance(message, Notify):
             self._deliver(message.publication, 2)
 
@@ -157,7 +157,7 @@ class RelayPeer(Node):
             case RepeatInterests():
                 unanswered, self._unanswered = self._unanswered, {}
                 for subscription in unanswered:
-                    self._say(subscription)
+                    self._send_interest(subscription)
             case CompareDigests():
                 own = digest(subscription.id for subscription in self.interests.present())
                 check = DigestCheck(own, digest(self.wanted), digest(self.sources))
@@ -166,7 +166,7 @@ class RelayPeer(Node):
 
     # Who is around.
 
-    def _say(self, subscription: SubscriptionId) -> None:
+    def _send_interest(self, subscription: SubscriptionId) -> None:
         """Send an interest to the directory; it is repeated until the directory answers."""
         current = self.interests.current(subscription)
         self.out.send(
@@ -176,30 +176,30 @@ class RelayPeer(Node):
             self.out.set_timer(RepeatInterests(), SECOND)
         self._unanswered[subscription] = None
 
-    def _look_around(self, news: NeighbourhoodUpdate) -> None:
-        for subscription_id in news.answered:
+    def _update_neighbourhood(self, update: NeighbourhoodUpdate) -> None:
+        for subscription_id in update.answered:
             self._unanswered.pop(subscription_id, None)
         if not self._settled and not self._unanswered:
             self.out.set_timer(MarkReady(), UPDATE_INTERVAL)
-        if news.whole:
+        if update.whole:
             for memory in (self.wanted, self.sources, self._audience):
                 memory.clear()
-        if news.again:
+        if update.again:
             for own in self.interests.present():
-                self._say(own.id)
-        for gone in news.ended:
+                self._send_interest(own.id)
+        for gone in update.ended:
             ended = self.wanted.pop(gone, None)
             if ended is not None:
                 self._audience[ended.node] -= 1
                 if not self._audience[ended.node]:
                     del self._audience[ended.node]
-        for subscription in news.wanted:
+        for subscription in update.wanted:
             if subscription.id not in self.wanted:
                 node = subscription.node
                 self._audience[node] = self._audience.get(node, 0) + 1
             self.wanted[subscription.id] = subscription
-        self.sources.update(dict.fromkeys(news.came))
-        for node in news.went:
+        self.sources.update(dict.fromkeys(update.came))
+        for node in update.went:
             self.sources.pop(node, None)
 
     def _spot(self) -> tuple[Vector, bool] | None:
@@ -250,9 +250,9 @@ class RelayPeer(Node):
 
     def _deliver_arrived(self) -> None:
         for publication, hops in self.relays.drain():
-            shape, said = publication.shape, publication.t
-            if said >= self._seen.get(publication.node, (0, (0.0, 0.0, 0.0), 0))[2]:
-                self._seen[publication.node] = self.now, (shape.x, shape.y, shape.z), said
+            shape, made = publication.shape, publication.t
+            if made >= self._seen.get(publication.node, (0, (0.0, 0.0, 0.0), 0))[2]:
+                self._seen[publication.node] = self.now, (shape.x, shape.y, shape.z), made
             self._deliver(publication, hops)
 
     def _deliver(self, publication: Publication, hops: int) -> None:

@@ -152,9 +152,9 @@ class Relays:
         filtered = self._with_audience_filter(piece)
         for to, interest in next_hop.items():
             fresh = filtered is None and to in self._without_filter
-            told = replace(piece, audience=self._sent_filter[1]) if fresh else filtered or piece
+            sent = replace(piece, audience=self._sent_filter[1]) if fresh else filtered or piece
             self._without_filter.pop(to, None)
-            self._enqueue(to, told, interest, 0)
+            self._enqueue(to, sent, interest, 0)
         self._send_packets()
 
     def on(self, message: Message, sender: NodeId) -> bool:
@@ -222,7 +222,9 @@ class Relays:
     def _trusts(self, source: NodeId, sender: NodeId) -> bool:
         """May `sender` send publications of `source`?"""
         if self._is_acquainted(source) and (
-            sender == source or self._is_acquainted(sender) or self.neighbours.heard(sender, source)
+            sender == source
+            or self._is_acquainted(sender)
+            or self.neighbours.was_in_audience(sender, source)
         ):
             return True
         # Who agreed to forward goes on until the hop before it has found another way.
@@ -235,11 +237,11 @@ class Relays:
 
     def _with_audience_filter(self, piece: RelayedPublication) -> RelayedPublication | None:
         """With the audience's filter, if it has changed or was last sent long ago ([Lehn] IV-B)."""
-        said, packed = self._sent_filter
-        if said == self._intervals:
+        sent_at, packed = self._sent_filter
+        if sent_at == self._intervals:
             return None
         current = bloom.filter_of(list(self._audience))
-        if current == packed and self._intervals - said < REPEAT:
+        if current == packed and self._intervals - sent_at < REPEAT:
             return None
         self._sent_filter = self._intervals, current
         self._without_filter.clear()
@@ -270,7 +272,7 @@ class Relays:
         if not self._trusts(source, sender) or not self._is_sound(sender, piece, now):
             self._out.note("refused", sender)
             return False
-        self.neighbours.hear(sender, now, None)
+        self.neighbours.receive(sender, now, None)
         if bloom.is_filter(piece.audience):
             self.neighbours.learn_audience(source, piece.audience)
         if not self._received.is_new(source * PUBLICATION_IDS + piece.publication.id, now):
@@ -348,7 +350,7 @@ class Relays:
         ):
             self._out.note("refused", sender)
             return
-        self.neighbours.hear(sender, now, status)
+        self.neighbours.receive(sender, now, status)
         for flow in trusted:
             entry = self.table.entries.get(flow)
             confirmed = entry is not None and bool(entry.listers)
@@ -356,10 +358,10 @@ class Relays:
                 self._lost.setdefault(sender, {})[flow] = None
             elif entry is not None and not confirmed:
                 self._rely_on(entry.next, flow)
-        for told in status.latencies:
-            entry = self.table.entries.get((told.source, told.destination))
+        for reported in status.latencies:
+            entry = self.table.entries.get((reported.source, reported.destination))
             if entry is not None and entry.next == sender:
-                entry.rest = told.ticks * TICK
+                entry.rest = reported.ticks * TICK
         for flow in status.lost:
             entry = self.table.entries.get(flow)
             if entry is not None and entry.next == sender != flow[1]:
@@ -390,7 +392,7 @@ class Relays:
         candidates = [
             node
             for node, known in self.neighbours.known.items()
-            if known.capacity and known.heard >= recent and self._is_acquainted(node)
+            if known.capacity and known.last_received >= recent and self._is_acquainted(node)
         ]
         streams = self._streams(now)
         load = self.load  # as it would be if all agreed
@@ -409,8 +411,10 @@ class Relays:
             if load <= self.uplink.capacity:
                 break
             if option.kind == REDIR:
-                asked = self.neighbours.known[option.whom]  # until its next status
-                asked.load += (streams.rates.get(source, 0.0) + streams.header) / asked.capacity
+                neighbour = self.neighbours.known[option.whom]  # until its next status
+                neighbour.load += (
+                    streams.rates.get(source, 0.0) + streams.header
+                ) / neighbour.capacity
 
     def _request(self, option: Option, now: Time) -> None:
         flow, whom = option.flow, option.whom
@@ -430,7 +434,7 @@ class Relays:
         if not (self._is_acquainted(sender) and self._trusts(redirect.source, sender)):
             self._out.note("refused", sender)
             return
-        self.neighbours.hear(sender, now, None)
+        self.neighbours.receive(sender, now, None)
         added = self._streams(now).added(redirect.source, next_hop)
         after = (self.load + added) / self.uplink.capacity
         costs = bandwidth_cost(self._weights, 0, after)
@@ -482,7 +486,7 @@ class Relays:
         question = self.table.answered(flow, sender, answer.number, agreed, now)
         if question is None or entry is None or hop is None:
             return  # too late: the request has been given up
-        self.neighbours.hear(sender, now, None)
+        self.neighbours.receive(sender, now, None)
         self.neighbours.learn_leg(sender, hop, answer.leg * TICK)
         if not agreed:
             self._refusals[flow, sender] = self._intervals + RARELY
@@ -526,9 +530,9 @@ class Relays:
             headers = HEADERS * self.uplink.packets * per_second / links
             self._header += SMOOTH * (headers - self._header)
         self.uplink.demand, self.uplink.packets = 0.0, 0
-        heard, self._received_bytes = self._received_bytes, {}
-        for source in [*self._rates, *(s for s in heard if s not in self._rates)]:
-            rate = heard.get(source, 0) * per_second
+        received, self._received_bytes = self._received_bytes, {}
+        for source in [*self._rates, *(s for s in received if s not in self._rates)]:
+            rate = received.get(source, 0) * per_second
             known = self._rates.get(source, rate)
             self._rates[source] = known + SMOOTH * (rate - known)
             if self._rates[source] < 1.0:
@@ -579,8 +583,10 @@ class Relays:
             self._send_status(lister)
 
     def _is_subscribed_to(self, source: NodeId) -> bool:
-        unsaid = source not in self.neighbours.audiences
-        return self._is_acquainted(source) and (unsaid or self.neighbours.hears(self.id, source))
+        unknown = source not in self.neighbours.audiences
+        return self._is_acquainted(source) and (
+            unknown or self.neighbours.is_in_audience(self.id, source)
+        )
 
     def _report_latencies(self) -> None:
         """Report the remaining latency to the hops before, where it has changed ([Lehn] IV-B)."""
@@ -589,8 +595,8 @@ class Relays:
         for flow, entry in self.table.entries.items():
             ticks = min((self.neighbours.leg(entry.next) + entry.rest) // TICK, MOST_TICKS)
             for lister in entry.listers:
-                said = self._reported_latencies.get((lister, flow))
-                if said is None or abs(said - ticks) > max(50, said // 10):
+                reported = self._reported_latencies.get((lister, flow))
+                if reported is None or abs(reported - ticks) > max(50, reported // 10):
                     self._reported_latencies[lister, flow] = ticks
                     self._latencies_to_report.setdefault(lister, {})[flow] = ticks
 

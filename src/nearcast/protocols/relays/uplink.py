@@ -62,8 +62,10 @@ class Uplink:
             withheld = [one.piece for one in queue if one.piece.source == piece.source]
             queue[:] = [one for one in queue if one.piece.source != piece.source]
             self.demand += sum(map(size_of_piece, withheld))
-            said = next((one.audience for one in reversed(withheld) if one.audience), b"")
-            piece = replace(piece, audience=piece.audience or said)  # a filter must not get lost
+            audience = next((one.audience for one in reversed(withheld) if one.audience), b"")
+            piece = replace(
+                piece, audience=piece.audience or audience
+            )  # a filter must not get lost
         queue.append(QueuedPublication(piece, interest, now, now + hold))
         return withheld
 

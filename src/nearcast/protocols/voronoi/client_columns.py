@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nearcast.columns import grow
 from nearcast.matching.formula_vm import NO_PROGRAM
-from nearcast.matching.grid_query import ASK, NO, check_row
+from nearcast.matching.grid_query import NO, UNDECIDED, check_row
 from nearcast.matching.rows import ALIVE, ECHO, FILTERED, NO_FILTER, PACK, ROW
 from nearcast.model.interests import InterestVersion, version_at
 from nearcast.model.publication import Publication, wants
@@ -44,11 +44,11 @@ def _match_clients(
     x: float, y: float, z: float, rx: float, ry: float, rz: float,
     receivers: Any, slots: Any, found: Any,
 ) -> Any:  # fmt: skip
-    """Fill in the seats of those who are here, and the ears that want it and did not have it.
+    """Fill in the slots of the clients that are here, and the subscriptions that want it anew.
 
-    `found` has the node and the subscription of each such ear, and whether that is in doubt: there
+    `found` has the node and the id of each such subscription, and whether that is uncertain: there
     are filters, formulas, paths, and what has changed since the publication was made. Returned are
-    how many are here, how many ears, how many doubts.
+    the numbers of clients here, of subscriptions, and of uncertain ones.
     """
     p = (at, publisher, channel, kind, x, y, z, rx, ry, rz)
     for slot in received_before:
@@ -66,12 +66,12 @@ def _match_clients(
         while slot >= 0:
             row = rows[slot]
             if mark[slot] != stamp:
-                verdict = ASK if at < row.valid_from else check_row(row, p)
-                if verdict != NO:
+                outcome = UNDECIDED if at < row.valid_from else check_row(row, p)
+                if outcome != NO:
                     mark[slot] = stamp
-                    doubtful_count += verdict == ASK
+                    doubtful_count += outcome == UNDECIDED
                     slots[n] = slot
-                    found[0, n], found[1, n], found[2, n] = row.node, row.id, verdict == ASK
+                    found[0, n], found[1, n], found[2, n] = row.node, row.id, outcome == UNDECIDED
                     n += 1
             slot = next_slot[slot]
     return count, n, doubtful_count
@@ -100,27 +100,27 @@ class ClientColumns:
 
     def __init__(self, memory: Time) -> None:
         self._recent_senders, self._received = RecentSenders(memory), ReceivedPublications()
-        self._present: dict[NodeId, int] = {}  # seats
+        self._present: dict[NodeId, int] = {}  # client slots
         self._sorted: tuple[Column, ReceiverNumbers] | None = None  # the same, by node
         self._client_slots = DelayedSlotAllocator(max(memory, DUPLICATE_WINDOW))
-        self._first_slot: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # ear of each seat
+        self._first_slot: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # by client
         self._matchers: dict[NodeId, int] = {}  # rows of
         self._last_notified: Column = np.full(
             (1, FIRST_ROOM), NEVER, np.int64
-        )  # to each seat, last when
+        )  # by matcher and client slot
         self._subscription_slots = DelayedSlotAllocator(DUPLICATE_WINDOW)
-        self._next_slot: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # of the same seat
+        self._next_slot: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # of the same client
         self._rows: Any = np.zeros(FIRST_ROOM, ROW)
         self._mark: Column = np.zeros(FIRST_ROOM, np.int64)
         self._stamp = 0
         self._histories: list[History] = []
         self._channels: dict[str, int] = {}
-        self._most = 1  # ears of one client
+        self._most = 1  # subscriptions of one client
 
     # A client.
 
     def add_client(self, node: NodeId, now: Time) -> int:
-        """It is here from now on. Its seat is its own until it leaves."""
+        """A client is here from now on. Its slot is its own until it leaves."""
         client_slot = self._present[node] = self._client_slots.take(now)
         self._sorted = None
         if client_slot == len(self._first_slot):
@@ -145,7 +145,7 @@ class ClientColumns:
         self._client_slots.give_back(client_slot, now)
 
     def add_subscription(self, client_slot: int, history: History, now: Time) -> int:
-        """An ear for what this history says is wanted; the last of those that it has."""
+        """A slot for a subscription with this history; the last of those of its client."""
         slot = self._subscription_slots.take(now)
         if slot == len(self._rows):
             self._rows, self._mark = grow(self._rows, slot + 1), grow(self._mark, slot + 1)
@@ -189,15 +189,15 @@ class ClientColumns:
         return self._received.is_new(publication, slot, now)
 
     def note_publisher(self, client_slot: int, publisher: NodeId, where: Shape, now: Time) -> None:
-        """It has heard of somebody, alone."""
-        assert client_slot >= 0, "a client sits down before it hears"
+        """A client has received from a publisher, alone."""
+        assert client_slot >= 0, "a client has a slot before it receives"
         self._recent_senders.note_publisher(now, publisher, where, client_slot)
 
     def known(self, client_slot: int, now: Time) -> dict[NodeId, Vector]:
         return self._recent_senders.of(client_slot, now)
 
     def last_notified_at(self, client_slot: int, matcher: NodeId) -> Time:
-        """When that one last told this seat and others something; -1: never."""
+        """When that matcher last notified this client together with others; -1: never."""
         row = self._matchers.get(matcher)
         return NEVER if row is None else int(self._last_notified[row, client_slot])
 

@@ -1,7 +1,7 @@
 """The gateway's role: candidates, the list of matchers, and succession ([VSO] IV-A, B).
 
 The paper's gateway is the first matcher. Ours has its role for a term. Once per heartbeat it sends
-every matcher the list of matchers, in order of seniority. Matchers that do not hear it for too long
+every matcher the list of matchers, in order of seniority. Matchers that miss it for too long
 succeed it in that order, each a moment later than the one before, in a higher term. The first two
 of them know the candidates too. In a partitioned network there may be two gateways; when it heals,
 the later term wins (then the larger id). The other one learns of it because each gateway goes on
@@ -47,14 +47,14 @@ class GatewayRole:
         self._beat = parameters.heartbeat
         self._misses = parameters.misses
         self._turn = 2 * microseconds(parameters.site_beat_ms)  # until the one after that follows
-        self._last_heard: dict[NodeId, Time] = {}  # matchers, if I am the gateway
+        self._last_received: dict[NodeId, Time] = {}  # matchers, if I am the gateway
         self._lost: dict[NodeId, Time] = {}
-        self._promised: dict[NodeId, tuple[Time, Place]] = {}  # promoted: when, and to which place
+        self._promoted: dict[NodeId, tuple[Time, Place]] = {}  # promoted: when, and to which place
         self._fresh = microseconds(parameters.fresh_ms)
         self._answer = microseconds(parameters.answer_ms)
         self._least = parameters.least
         self._last_sent: Time = -(2**62)
-        self._gateway_heard: Time = 0
+        self._gateway_received: Time = 0
 
     @property
     def now(self) -> Time:
@@ -74,7 +74,7 @@ class GatewayRole:
 
     def enter(self, gateway: NodeId) -> None:
         """This site is a new matcher, and knows this gateway."""
-        self._gateway_heard = self.now
+        self._gateway_received = self.now
         self.gateway = gateway
 
     def insert(self, place: Place, level: float) -> None:
@@ -99,22 +99,24 @@ class GatewayRole:
     @property
     def lacks_matchers(self) -> bool:
         """Is this the gateway of fewer than `least` matchers, with a free candidate?"""
-        few = self.is_mine and len(self.matchers) + len(self._promised) < self._least
+        few = self.is_mine and len(self.matchers) + len(self._promoted) < self._least
         return few and bool(self._free())
 
     def went(self, site: NodeId) -> None:
         """The mesh says that a matcher has died."""
         if self.is_mine and site in self.matchers:
-            self._last_heard[site] = -(2**62)
+            self._last_received[site] = -(2**62)
         elif not self.is_mine:
             self.matchers.pop(site, None)
             if site == self.gateway:  # the successor need not wait for missed heartbeats
-                self._gateway_heard = min(self._gateway_heard, self.now - self._beat * self._misses)
+                self._gateway_received = min(
+                    self._gateway_received, self.now - self._beat * self._misses
+                )
 
     def tick(self, now: Time) -> None:
         if self.is_mine:
             self._check()
-        elif now - self._gateway_heard > self._beat * self._misses + self._turn * self._rank():
+        elif now - self._gateway_received > self._beat * self._misses + self._turn * self._rank():
             self.out.note("gateway", self.me, self.term + 1)
             self._become_gateway(self.term + 1)
         if now - self._last_sent >= self._beat:
@@ -128,24 +130,24 @@ class GatewayRole:
     def _become_gateway(self, term: Term) -> None:
         self.term, self.gateway = term, self.me
         self.matchers[self.me] = self._place
-        self._last_heard = dict.fromkeys(self.matchers, self.now)
-        self._promised = {}
+        self._last_received = dict.fromkeys(self.matchers, self.now)
+        self._promoted = {}
         self._last_sent = -(2**62)
 
     def _check(self) -> None:
         limit = self.now - self._beat * self._misses
-        for site in [site for site, heard in self._last_heard.items() if heard < limit]:
+        for site in [site for site, received in self._last_received.items() if received < limit]:
             if site != self.me:
-                del self._last_heard[site]
+                del self._last_received[site]
                 self.matchers.pop(site, None)
                 self._lost[site] = self.now
         self._lost = {s: t for s, t in self._lost.items() if self.now - t < REMEMBER_LOST}
         # Candidates volunteer five times as rarely as matchers report.
         limit = self.now - 5 * self._beat * self._misses
         self.candidates = {node: t for node, t in self.candidates.items() if t >= limit}
-        for node, (called, place) in list(self._promised.items()):
+        for node, (called, place) in list(self._promoted.items()):
             if self.now - called >= self._answer:
-                del self._promised[node]
+                del self._promoted[node]
                 self.candidates.pop(node, None)
                 self._promote(place)
 
@@ -176,11 +178,11 @@ class GatewayRole:
             self.out.note("no-candidate")
             return
         node = next(self._fresh_candidates(free), max(free, key=self.candidates.__getitem__))
-        self._promised[node] = self.now, place
+        self._promoted[node] = self.now, place
         self.out.send(node, Promote(place, self.me))
 
     def _free(self) -> list[NodeId]:
-        taken = (self._promised, self.matchers)
+        taken = (self._promoted, self.matchers)
         return [node for node in self.candidates if not any(node in some for some in taken)]
 
     def _fresh_candidates(self, candidates: Iterable[NodeId]) -> Iterator[NodeId]:
@@ -193,13 +195,13 @@ class GatewayRole:
             case MatcherPresent(place) if self.is_mine:
                 if sender not in self.matchers:
                     self.out.send(sender, self._matcher_list())
-                self.matchers[sender], self._last_heard[sender] = place, self.now
+                self.matchers[sender], self._last_received[sender] = place, self.now
                 self.candidates.pop(sender, None)  # F, 6
-                self._promised.pop(sender, None)
+                self._promoted.pop(sender, None)
                 self._lost.pop(sender, None)
             case MatcherRetired() if self.is_mine:
                 self.matchers.pop(sender, None)
-                self._last_heard.pop(sender, None)
+                self._last_received.pop(sender, None)
             case MatcherInsert(place) if self.is_mine:
                 self._promote(place)
             case Candidate(node):
@@ -231,7 +233,7 @@ class GatewayRole:
                 self.out.send_many(several, replace(announced, candidates=()))
             self._last_sent = -(2**62)
         self.term, self.gateway = claim
-        self._gateway_heard = self.now
+        self._gateway_received = self.now
         self.matchers = dict(announced.matchers)
         if announced.candidates:
             self.candidates = dict.fromkeys(announced.candidates, self.now)

@@ -138,7 +138,7 @@ class VsoMatcher:
         self.site.tick(now)
         if now - self._checked_silence >= self.parameters.heartbeat:
             self._checked_silence = now
-            self._drop_the_silent(now)
+            self._drop_silent_clients(now)
             since = now - self._recall
             self._last_publications = {
                 who: last for who, last in self._last_publications.items() if last[0].t >= since
@@ -218,7 +218,7 @@ class VsoMatcher:
         elif message.hops == 1 and sender != known.client:
             self.out.note("refused", known.id)
         else:
-            self.site.heard(known.client)
+            self.site.client_is_alive(known.client)
             self.site.moved([known.id], [message.region], [message.version])
             moved = self.site.record(known.id)
             if moved is not None and moved is not known:
@@ -234,7 +234,7 @@ class VsoMatcher:
             self.site.dropped(message.subscription, message.version)
 
     def _alive(self, client: NodeId) -> None:
-        self.site.heard(client)
+        self.site.client_is_alive(client)
         held = []
         for subscription in self.clients.get(client, ()):
             record = self.site.record(subscription)
@@ -242,10 +242,10 @@ class VsoMatcher:
                 held.append((record.id, record.version, record.epoch))
         self._send((client,), OwnedSubscriptions(tuple(held)))
 
-    def _drop_the_silent(self, now: Time) -> None:
+    def _drop_silent_clients(self, now: Time) -> None:
         """[VSO] III-C: drop the subscriptions of clients that are gone."""
         limit = now - self.parameters.misses * self.parameters.heartbeat
-        for client in self.site.silent(self.clients, limit):
+        for client in self.site.silent_clients(self.clients, limit):
             for subscription in list(self.clients[client]):
                 record = self.site.record(subscription)
                 if record is not None:

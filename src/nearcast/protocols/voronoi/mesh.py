@@ -85,9 +85,9 @@ class Mesh:
         # Sites that have left: `since` of their last message, and when it came.
         self._left: dict[NodeId, tuple[Time, Time]] = {}
         self._acquaintances: dict[NodeId, None] = {}
-        self._ring: tuple[NodeId, ...] = ()  # as last told
-        self._looked_at: Point = (inf, inf)  # where it last asked for new neighbours
-        self._turn = self._looked = self._sought = self._last_beat = self._probed = (
+        self._ring: tuple[NodeId, ...] = ()  # as last sent
+        self._discovered_at: Point = (inf, inf)  # where it last discovered neighbours
+        self._turn = self._discovered = self._sought = self._last_beat = self._probed = (
             self._last_sent
         ) = 0
         self._beat = round(self.parameters.beat_s * SECOND)
@@ -125,20 +125,20 @@ class Mesh:
         self._last_sent = now = self._clock()
         soon = SOON * self.parameters.room
         if reach > me.reach + soon:
-            self._looked_at = place
+            self._discovered_at = place
             self._out.send_many(list(self.known), Moved(self.me, DiscoveryScope.ALL))
             return
-        if now - self._looked >= self._beat:
-            self._looked, self._turn = now, (self._turn + 1) % TURNS
-            asked = [n for n in self.known if n % TURNS == self._turn]
-            self._out.send_many(asked, Moved(self.me, DiscoveryScope.ALL))
+        if now - self._discovered >= self._beat:
+            self._discovered, self._turn = now, (self._turn + 1) % TURNS
+            queried = [n for n in self.known if n % TURNS == self._turn]
+            self._out.send_many(queried, Moved(self.me, DiscoveryScope.ALL))
             others = [n for n in self.known if n % TURNS != self._turn]
             self._out.send_many(others, Moved(self.me))
             return
         border: dict[NodeId, None] = {}
-        went = hypot(place[0] - self._looked_at[0], place[1] - self._looked_at[1])
+        went = hypot(place[0] - self._discovered_at[0], place[1] - self._discovered_at[1])
         if went > soon:
-            self._looked_at = place
+            self._discovered_at = place
             wide = reach + self.parameters.room
             border = dict.fromkeys([*self.diagram.bordering(self.id, wide), *self.enclosing()])
         self._out.send_many(
@@ -208,8 +208,8 @@ class Mesh:
     def position_error(self, now: Time) -> float:
         """How wrong the places of enclosing neighbours may be: twice the longest of their last
         steps within two beats."""
-        lately = now - 2 * self._beat
-        return 2 * max((self.known[n].stride(lately) for n in self.enclosing()), default=0.0)
+        recently = now - 2 * self._beat
+        return 2 * max((self.known[n].stride(recently) for n in self.enclosing()), default=0.0)
 
     def forward(
         self, root: Point, area: Shape, sender: NodeId | None = None, position_error: float = 0.0
@@ -357,7 +357,7 @@ class Mesh:
             self._remember(sender)
             self.events.append(MeshEvent("came", sender))
         else:
-            neighbour.heard = now
+            neighbour.last_received = now
             if site.since <= neighbour.site.since:
                 return site == neighbour.site  # else a newer one is known
             neighbour.before, neighbour.site, neighbour.changed = neighbour.site, site, now
@@ -384,8 +384,8 @@ class Mesh:
                 self._join()
 
     def _on_moved(self, sender: NodeId, message: Moved) -> None:
-        if self._update_neighbour(sender, message.site) and message.look:
-            self._introduce(sender, touching=message.look == DiscoveryScope.ALL)
+        if self._update_neighbour(sender, message.site) and message.discover:
+            self._introduce(sender, touching=message.discover == DiscoveryScope.ALL)
 
     def _on_enclosing_neighbours(self, sender: NodeId, message: EnclosingNeighbours) -> None:
         if self._update_neighbour(sender, message.site):
@@ -398,12 +398,12 @@ class Mesh:
         neighbour = self.known[node]
         introduced, ring = neighbour.introduced, neighbour.ring
         related = self.diagram.related(node, self.parameters.room, touching)
-        news = [n for n in related if n not in introduced and n not in ring and n != self.id]
-        if news:
+        unknown = [n for n in related if n not in introduced and n not in ring and n != self.id]
+        if unknown:
             now = self._clock()
-            self._out.send(node, SiteIntroduction(tuple(self.known[n].site for n in news)))
-            introduced.update(dict.fromkeys(news, now))
-            for other in news:
+            self._out.send(node, SiteIntroduction(tuple(self.known[n].site for n in unknown)))
+            introduced.update(dict.fromkeys(unknown, now))
+            for other in unknown:
                 self.known[other].introduced[node] = now  # it will get a Hello
         if touching and introduced:
             # Sites may come back and messages may be lost, so introductions expire.
@@ -434,7 +434,7 @@ class Mesh:
 
     def _drop_silent_neighbours(self, now: Time) -> None:
         limit = now - self.parameters.misses * self._beat
-        for node in [n for n, neighbour in self.known.items() if neighbour.heard < limit]:
+        for node in [n for n, neighbour in self.known.items() if neighbour.last_received < limit]:
             neighbour = self._remove(node, "lost")
             self._greet_related(neighbour.ring.values())
 

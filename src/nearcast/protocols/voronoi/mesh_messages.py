@@ -95,7 +95,7 @@ class Moved(MeshMessage, frozen=True, tag=204):
     """The sender's place; with every beat, even if it has not moved."""
 
     site: SiteInfo
-    look: DiscoveryScope = DiscoveryScope.NOT
+    discover: DiscoveryScope = DiscoveryScope.NOT
 
 
 class EnclosingNeighbours(MeshMessage, frozen=True, tag=205):

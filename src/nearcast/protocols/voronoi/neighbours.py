@@ -40,7 +40,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 class MeshEvent(NamedTuple):
-    """To the mesh's user. joined: this site is in. came: a new neighbour. left: it said Bye. lost:
+    """To the mesh's user. joined: this site is in. came: a new neighbour. left: it sent Bye. lost:
     it is silent. parted: it is alive, but no neighbour any more."""
 
     what: str
@@ -48,20 +48,20 @@ class MeshEvent(NamedTuple):
 
 
 class MeshNeighbour:
-    """A neighbour: its site, and what it has told or been told."""
+    """A neighbour: its site, and what it has sent and been sent."""
 
-    __slots__ = ("apart", "before", "changed", "heard", "introduced", "ring", "site")
+    __slots__ = ("apart", "before", "changed", "introduced", "last_received", "ring", "site")
 
-    def __init__(self, site: SiteInfo, heard: Time) -> None:
+    def __init__(self, site: SiteInfo, last_received: Time) -> None:
         self.site = site
         self.before: SiteInfo | None = None  # its site before the last message
-        self.heard = self.changed = heard  # when it was last heard, and when its site last changed
+        self.last_received = self.changed = last_received  # a message, and a change of its site
         self.ring: dict[NodeId, SiteInfo] = {}  # its enclosing neighbours, as it reported
         self.introduced: dict[NodeId, Time] = {}  # sites introduced to it, and when
         self.apart: Time | None = None  # since when it is no longer needed
 
     def stride(self, since: Time) -> float:
-        """Length of its last step, if that was heard after `since`."""
+        """Length of its last step, if its message came after `since`."""
         if self.before is None or self.changed < since:
             return 0.0
         return hypot(self.site.x - self.before.x, self.site.y - self.before.y)

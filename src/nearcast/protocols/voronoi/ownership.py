@@ -88,10 +88,10 @@ class Ownership:
         self.holders = Replicas()
         self.changes: list[OwnershipEvent] = []
         self.leaving = False  # this site gives all its records away
-        self.heard: dict[NodeId, Time] = {}  # when a client was last heard, by any owner
+        self.last_received: dict[NodeId, Time] = {}  # from each client, by any owner
         self.offered: dict[SubscriptionId, Time] = {}
         self._ended: dict[SubscriptionId, Version] = {}
-        self._confirmed: dict[NodeId, Time] = {}  # when an owner was heard of
+        self._confirmed: dict[NodeId, Time] = {}  # when an owner last confirmed
         self._moved: dict[SubscriptionId, None] = {}
         self._digested: Time = 0
         self._margin = parameters.margin
@@ -123,7 +123,7 @@ class Ownership:
             if known is not None and known.version > record.version:
                 record = known
             held = replace(record, epoch=epoch, owner=self.me)
-        self.heard[held.client] = self.now
+        self.last_received[held.client] = self.now
         self._own(held)
         return held
 
@@ -195,7 +195,7 @@ class Ownership:
                     record,
                     epoch=record.epoch + 1,
                     owner=owner,
-                    heard=self.heard.get(record.client, now),
+                    last_received=self.last_received.get(record.client, now),
                 )
                 for record in self.records.of(mine[due & (owners == owner)])
             ]
@@ -230,9 +230,9 @@ class Ownership:
         next_one = nearest(areas[:, :2], [others[site] for site in sites])
         wanted[np.arange(len(mine)), next_one] = True
         held = self.holders.among(mine, sites)
-        news = wanted & ~held
-        for k in np.flatnonzero(news.any(axis=0)).tolist():
-            for some in _chunks(self.records.of(mine[news[:, k]])):
+        added = wanted & ~held
+        for k in np.flatnonzero(added.any(axis=0)).tolist():
+            for some in _chunks(self.records.of(mine[added[:, k]])):
                 self.out.send(sites[k], RecordCopies(some))
         if moved:
             self._send_region_updates(moved, mine, sites, held)
@@ -276,16 +276,16 @@ class Ownership:
         slots = slots[np.isin(owner, dead)]
         heirs = self._owners_of(self.records.centres(slots, self.now))
         for record in self.records.of(slots[heirs == self.me]):
-            self.heard[record.client] = self.now
+            self.last_received[record.client] = self.now
             self._own(replace(record, epoch=record.epoch + 1, owner=self.me), claimed=True)
             self.out.note("claimed", record.id)
         outside = self.records.outside
         for heir in np.unique(heirs[heirs != self.me]).tolist():
             theirs = slots[heirs == heir]
-            untold = theirs[outside[theirs] == NEVER]
-            for some in _chunks(self.records.of(untold)):
+            unsent = theirs[outside[theirs] == NEVER]
+            for some in _chunks(self.records.of(unsent)):
                 self.out.send(heir, RecordCopies(some))
-            outside[untold] = self.now
+            outside[unsent] = self.now
             for record in self.records.of(theirs[self.now - outside[theirs] > self._silence]):
                 self._drop(record.id)
 
@@ -298,7 +298,7 @@ class Ownership:
         for site, total, count in zip(sites, totals, counts, strict=True):
             self.out.send(site, Digest(count, total))
             if not count:
-                self.holders.forget(site)  # the empty digest has told it so
+                self.holders.forget(site)  # the empty digest has cancelled its copies
 
     # Messages of other sites.
 
@@ -370,7 +370,9 @@ class Ownership:
             self.changes.append(RecordChanged(merged))
             self.holders.clear(self.records.slot[merged.id])
         else:
-            self.heard[merged.client] = max(record.heard, self.heard.get(merged.client, 0))
+            self.last_received[merged.client] = max(
+                record.last_received, self.last_received.get(merged.client, 0)
+            )
             self._own(merged)
             slot = np.array([self.records.slot[merged.id]], np.int64)
             self.holders.put(slot, [sender], np.ones((1, 1), np.bool_))

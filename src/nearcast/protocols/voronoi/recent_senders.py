@@ -80,7 +80,7 @@ class RecentSenders:
             self._room = max(FIRST_ROOM, 2 * len(self._receivers))
 
     def of(self, slot: int, now: Time) -> dict[NodeId, Vector]:
-        """Publishers that this client has heard recently, and where they were."""
+        """Publishers from which this client has received recently, and where they were."""
         self._forget(now)
         places, found = self._places, {}
         places_in_column = np.flatnonzero(np.frombuffer(self._receivers, np.int32) == slot)

@@ -172,13 +172,13 @@ class Site:
         """The client has ended it, or is gone. Later messages of a lower version are void."""
         self.ownership.dropped(subscription, version)
 
-    def heard(self, client: NodeId) -> None:
-        """A client is alive; the next owner of its subscriptions is told so."""
-        self.ownership.heard[client] = self._clock()
+    def client_is_alive(self, client: NodeId) -> None:
+        """Note that a client is alive; the next owner of its subscriptions receives the time."""
+        self.ownership.last_received[client] = self._clock()
 
-    def silent(self, clients: Iterable[NodeId], since: Time) -> list[NodeId]:
-        """Clients that were not heard since then, here or at earlier owners."""
-        last, now = self.ownership.heard, self._clock()
+    def silent_clients(self, clients: Iterable[NodeId], since: Time) -> list[NodeId]:
+        """Clients from which nothing has come since then, here or at earlier owners."""
+        last, now = self.ownership.last_received, self._clock()
         return [client for client in clients if last.setdefault(client, now) < since]
 
     def activity(self, units: float) -> None:
@@ -190,10 +190,10 @@ class Site:
         self.gateway.volunteer(node)
 
     def silence(self, site: NodeId) -> None:
-        """A site cannot be reached: unless it is heard before the next beat, it is lost."""
+        """A site cannot be reached: unless it sends before the next beat, it is lost."""
         neighbour = self.mesh.known.get(site)
         if neighbour is not None:
-            neighbour.heard = LONG_AGO
+            neighbour.last_received = LONG_AGO
 
     def abandon(self) -> None:
         """Leave at once: owned records are offered to others, without waiting for answers."""
@@ -244,8 +244,8 @@ class Site:
             self._reported_gateway = self.gateway.gateway
             self._events.append(GatewayChanged(self._reported_gateway))
         changes, self.ownership.changes = self.ownership.changes, []
-        news, self._events = self._events, []
-        return [*changes, *news]
+        events, self._events = self._events, []
+        return [*changes, *events]
 
     # Queries of the user.
 

@@ -90,7 +90,7 @@ class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
 
     # direct or vorocast: how a publication goes from the owner of its place to those around.
     cast: str = "direct"
-    # Milliseconds between two words of a moving peer on where it is; traffic shrinks and
+    # Milliseconds between two position messages of a moving peer; traffic shrinks and
     # neighbours are found later as it grows.
     step_ms: float = 200.0
     # Units around an area of interest in which neighbours are known already, above what two of
@@ -335,7 +335,7 @@ class VonPeer(Node):
             concerned = [
                 neighbour.site
                 for neighbour, point in near
-                # Whoever stands in the area hears by the tree.
+                # Sites in the area receive it by the tree.
                 if point != neighbour.site.place
                 and self._concerns(neighbour, point)
                 and self.mesh.owner_of(point) == self.id

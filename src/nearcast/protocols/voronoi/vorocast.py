@@ -1,27 +1,27 @@
-"""VoroCast: a message to every site whose region an area touches, each hearing it once.
+"""VoroCast: a message to every site whose region an area touches; each receives it once.
 
 The cast begins at the owner of a point of the area, the root, and spreads from neighbour to
-neighbour. Whoever has heard it asks of each neighbour: am I the one to tell it? Every site has one
-such parent, known to all around it by the same rule: of the neighbours with which it shares a
+neighbour. A site that has received it decides for each neighbour: am I its parent? Every site has
+one parent, known to all around it by the same rule: of the neighbours with which it shares a
 border that the area touches, the one nearest to the root; of equals the smallest id. (VoroCast, as
 described in [VSO] II-C, has the rule without the condition on the border. It is for
-discs around the root; for other areas the nearest neighbour may never hear of the cast.)
+discs around the root; for other areas the nearest neighbour may never receive the cast.)
 
-Why each hears once: an area is convex. From a point of it in a site's region, go straight towards
+Why each receives it once: an area is convex. From a point of it in a site's region, go straight to
 the root. The way stays in the area, and where it leaves the region it crosses a border to a
 neighbour that is nearer to the root. So a parent exists, its region is touched too, and parents
 lead ever nearer to the root, to its owner. A rectangle's sites outside it relay by the same rule,
 as long as their regions reach into it (Genovali and Ricci, quoted in [VSO] II-C).
 
-To answer for a neighbour one must know who encloses it. Whose neighbours are not known is told, to
-be safe. Where sites move, those around a site may differ on who encloses it; `doubt`, the length by
-which places may be wrong, lets a site speak unless another is surely nearer. Then some hear twice,
-which receivers must expect, and fewer not at all.
+To decide for a neighbour, a site must know which sites enclose it. If it does not, it sends, to be
+safe. Where sites move, those around a site may differ on which enclose it. `position_error` is the
+length by which places may be wrong: a site sends unless another is certainly nearer. Then some
+receive twice, which receivers must expect, and fewer not at all.
 
-All that decides depends on the site in question, its neighbours, the area and the root, and is the
-same computation for whoever asks. Who is nearest is exact. Borders are rounded, so the area is
-widened by a sliver, and a border that touches it in a mere point does so in spite of rounding;
-sites that are not at one place should be farther apart than that.
+The decision depends on the site in question, its neighbours, the area and the root alone, so all
+sites compute the same. Which is nearest is exact. Borders are rounded, so the area is widened by a
+sliver, and a border that touches it in a single point does so in spite of rounding; sites that are
+not at one place should be farther apart than that.
 """
 
 from collections.abc import Mapping
@@ -58,10 +58,10 @@ def forward(
     sender: NodeId | None = None,
     position_error: float = 0.0,
 ) -> list[NodeId]:
-    """To whom a site that has heard a cast passes it on.
+    """The sites to which a site that has received a cast forwards it.
 
     `enclosing`: the sites around it. `rings`: the sites around each of those, where known. `root`:
-    a point of the area, where the cast began. `sender`: from whom it was heard.
+    a point of the area, where the cast began. `sender`: from which site it came.
     """
     twins = [node for node, at in enclosing.items() if at == place]
     if twins and min(twins) < me:

@@ -40,7 +40,7 @@ from nearcast.space.shapes import BOX, Shape, ShapeKind, Vector
 CHANGES_REMEMBERED = (
     64  # versions of one interest: publications under way may be older than the latest
 )
-POSTS_REMEMBERED = 32  # sent again if an owner has died meanwhile
+REMEMBERED_PUBLICATIONS = 32  # sent again if an owner has died meanwhile
 QUIET: Time = SECOND  # after this, an interest has arrived everywhere
 VOLUNTEERS = 5  # heartbeats between two offers of a candidate
 
@@ -85,16 +85,16 @@ class VsoClient:
         self.owner: dict[SubscriptionId, NodeId] = {}
         self.epoch: dict[SubscriptionId, Epoch] = {}
         self.history: dict[SubscriptionId, History] = {}
-        self._owners: dict[NodeId, Time] = {}  # when each was last heard, alone
+        self._owners: dict[NodeId, Time] = {}  # when each last sent something but a Notify
         self._columns, self._client_slot = columns, -1  # the slot is assigned in `begin`
         self._subscription_slots: dict[SubscriptionId, int] = {}
         self._clock, self._gateway, self._send = clock, gateway, send
         self._last: Version = 0
         self._served: Time = 0  # when a subscription last found an owner
-        self._recent_posts: deque[Publication] = deque(maxlen=POSTS_REMEMBERED)
-        self._silent: Time = 0  # when an owner that was given up was last heard
-        self._patience: Time = 0  # until it is asked again; 0: nothing has been asked for
-        self._checked: dict[NodeId, Time] = {}  # owners that were asked whether they live
+        self._recent_publications: deque[Publication] = deque(maxlen=REMEMBERED_PUBLICATIONS)
+        self._silent: Time = 0  # when an owner that was given up last sent something
+        self._patience: Time = 0  # until the next attempt; 0: there was none
+        self._checked: dict[NodeId, Time] = {}  # when owners were asked whether they live
         self._heartbeats = 0
         self._version_at_heartbeat: Version = 0  # the last version at the time of the last beat
         self.contact: NodeId | None = None
@@ -119,7 +119,7 @@ class VsoClient:
             case Publish():
                 self._check_silent_owners()
                 publication = command.stamped(self.id, self._clock())
-                self._recent_posts.append(publication)
+                self._recent_publications.append(publication)
                 self._send(self.home, Post(publication))
             case Leave():
                 for subscription in list(self.subscriptions):
@@ -203,7 +203,7 @@ class VsoClient:
         now, p = self._clock(), self.parameters
         limit = now - p.misses * p.heartbeat
         for site in dict.fromkeys(self.owner.values()):
-            if self._last_heard(site, now) < limit:
+            if self._last_received(site, now) < limit:
                 self._give_up_owner(site)
             else:
                 self._owners.setdefault(site, now)
@@ -217,7 +217,7 @@ class VsoClient:
         self._heartbeats += 1
         self._version_at_heartbeat = self._last
 
-    def _last_heard(self, site: NodeId, now: Time) -> Time:
+    def _last_received(self, site: NodeId, now: Time) -> Time:
         """When the matcher last sent us anything."""
         return max(
             self._owners.get(site, now), self._columns.last_notified_at(self._client_slot, site)
@@ -226,7 +226,7 @@ class VsoClient:
     def _give_up_owner(self, site: NodeId) -> None:
         """[VSO] III-C, 2: an owner has died; subscribe again at the site that has its region."""
         self.out.note("unlinked", site)
-        self._silent = self._last_heard(site, self._clock())
+        self._silent = self._last_received(site, self._clock())
         del self._owners[site]
         lost = [s for s, owner in self.owner.items() if owner == site]
         for subscription in lost:
@@ -240,15 +240,15 @@ class VsoClient:
     def _check_silent_owners(self) -> None:
         """Ask silent owners whether they are alive, before publishing to a dead one for long."""
         now, p = self._clock(), self.parameters
-        doubt = microseconds(p.doubt_ms)
+        interval = microseconds(p.doubt_ms)
         for site in list(self._owners):
-            heard = self._last_heard(site, now)
-            if now - heard < doubt:
+            received = self._last_received(site, now)
+            if now - received < interval:
                 continue
-            asked = self._checked.get(site, -doubt)
-            if asked > heard and now - heard >= p.misses * doubt:
+            checked = self._checked.get(site, -interval)
+            if checked > received and now - received >= p.misses * interval:
                 self._give_up_owner(site)
-            elif now - asked >= doubt:
+            elif now - checked >= interval:
                 self._checked[site] = now
                 self._send(site, Alive())
 
@@ -282,15 +282,15 @@ class VsoClient:
         if before != owner:
             self.owner[subscription] = self.contact = owner
             self._served = now
-            heard = self._silent if before is None else self._last_heard(before, now)
-            if now - heard >= microseconds(self.parameters.doubt_ms):
-                self._post_again(heard)
+            received = self._silent if before is None else self._last_received(before, now)
+            if now - received >= microseconds(self.parameters.doubt_ms):
+                self._publish_again(received)
         self.epoch[subscription] = epoch
         self._owners[owner] = now
 
-    def _post_again(self, since: Time) -> None:
+    def _publish_again(self, since: Time) -> None:
         """Publish again what was sent to a dead matcher; receivers drop duplicates."""
-        for publication in self._recent_posts:
+        for publication in self._recent_publications:
             if publication.t >= since:
                 self._send(self.home, Post(publication))
 

@@ -62,7 +62,7 @@ class Record(Struct, frozen=True, array_like=True):
     epoch: Epoch = 0
     owner: NodeId = 0
     body: bytes = b""
-    heard: Time = 0  # when an owner last heard its client; sent with a Transfer
+    last_received: Time = 0  # by an owner from its client; sent with a Transfer
 
 
 # Between sites: records.

@@ -52,37 +52,37 @@ class Parameters(Struct, frozen=True, kw_only=True):
     reclaim_ms: float = 900.0
     # Milliseconds, 1 to 1e7, between two digests of what a neighbour should have.
     digest_ms: float = 1000.0
-    # Milliseconds, 1 to 1e7, without a word of an owner until its records may be claimed; as long
-    # again, and they are dropped.
+    # Milliseconds, 1 to 1e7, without a message of an owner until its records may be claimed; after
+    # as long again they are dropped.
     silence_ms: float = 3500.0
     # Units, 0 to 1e9, by which areas are larger when we ask which regions they touch.
     margin: float = 10.0
     # Units, 0 to 1e9, by which a client asks for more than it wants: it knows who is about to come
-    # in. It hears no more for it, but its traffic grows.
+    # in. No more is delivered, but its traffic grows.
     buffer: float = 10.0
-    # Milliseconds, 1 to 1e7, between two looks of a matcher at its records.
+    # Milliseconds, 1 to 1e7, between two checks of a matcher's records.
     tick_ms: float = 100.0
-    # Milliseconds, 1 to 1e7, between two signs of life, of clients, matchers and the gateway.
+    # Milliseconds, 1 to 1e7, between two heartbeats of clients, matchers and the gateway.
     heartbeat_ms: float = 2000.0
-    # Of these without a word, 2 to 100: whoever is meant is given up.
+    # Missed heartbeats, 2 to 100, after which a client, matcher or gateway is given up.
     misses: int = 3
-    # Milliseconds, 1 to 1e7, between two signs of life among neighbouring sites; of these without a
-    # word as many as `misses`, and a site is dead. Its clients wait for so long; what sites tell
-    # each other grows as it shrinks. VAST is told of broken connections at once, and beats in 10 s.
+    # Milliseconds, 1 to 1e7, between two heartbeats among neighbouring sites; after `misses` missed
+    # ones a site is dead. Its clients wait for so long; traffic between sites grows as it shrinks.
+    # VAST notices broken connections at once, and beats in 10 s.
     site_beat_ms: float = 300.0
     # Milliseconds, 1 to 1e7, after which a client that nobody serves asks again; then each time
     # twice as long, up to a heartbeat. VAST: 5000 each time.
     retry_ms: float = 500.0
-    # Milliseconds, 1 to 1e7, of an owner's silence after which a client that publishes asks whether
-    # it lives; unanswered for as many as `misses` of these, it is given up. Those whom nobody talks
-    # to ask more often as it shrinks. 1e7: with a heartbeat only.
+    # Milliseconds, 1 to 1e7, without a message of an owner after which a client that publishes asks
+    # whether it lives; unanswered for `misses` times as long, it is given up. Clients that receive
+    # little ask more often as it shrinks. 1e7: with a heartbeat only.
     doubt_ms: float = 700.0
-    # Milliseconds, 0 to 1e7: to whom nobody served before, an owner tells the last word of each who
-    # spoke within so long, so that it knows who is there. VAST tells all neighbours; 0: nobody.
+    # Milliseconds, 0 to 1e7: an owner sends to a new client the last publication of each publisher
+    # within so long, so that it knows who is there. VAST sends all neighbours; 0: nothing.
     recall_ms: float = 1000.0
     # Milliseconds, 1 to 1e7, for which a candidate's offer is fresh. The gateway calls the fresh
-    # one that has waited longest; without any, the one heard last. 1e7: VAST's, the first known,
-    # which where many crash is nearly always one that has.
+    # one that has waited longest; without any, the one that offered last. 1e7: VAST's, the first
+    # known, which where many crash is nearly always one that has.
     fresh_ms: float = 4000.0
     # Milliseconds, 1 to 1e7, after which another candidate is called if the first has not come. In
     # VAST nobody is until there is overload again.
@@ -94,7 +94,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     shortcuts: int = 0
     # scan | grid | rtree | lazy | swept: how a matcher matches; all give one answer
     matcher: str = "swept"
-    # Seconds for which a client knows whom it heard, above 0 to 1e6; views grow with it.
+    # Seconds for which a client remembers publishers, above 0 to 1e6; its view grows with it.
     memory_s: float = 2.0
 
     def __post_init__(self) -> None:

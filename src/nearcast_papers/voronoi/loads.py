@@ -13,8 +13,8 @@ from statistics import mean
 from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast_papers.fits import percentile
 from nearcast_papers.paper import NotMeasuredError, PaperClaim
-from nearcast_papers.vso.measures import MatcherLoad, VSOMeasures
-from nearcast_papers.vso.scenarios import NINE, PARTITIONINGS, STEP_RATE
+from nearcast_papers.voronoi.measures import MatcherLoad, VSOMeasures
+from nearcast_papers.voronoi.scenarios import NINE, PARTITIONINGS, STEP_RATE
 
 LAYOUT = 36  # bytes of an updated neighbour, as VAST writes it
 KB, MB = 1e3, 1e6
@@ -58,16 +58,19 @@ def narrower(pairs: dict[int, tuple[MatcherLoad, MatcherLoad]]) -> tuple[dict[in
     return ratios, max(many) <= 0.7
 
 
-def words(ratios: dict[int, float]) -> str:
+def listed_ratios(ratios: dict[int, float]) -> str:
     return ", ".join(f"{ratio:.2f} of {nodes}" for nodes, ratio in ratios.items())
 
 
 def check_lower_average(measures: VSOMeasures) -> tuple[str, bool]:
     ratios, good = lower(compared(measures, "up", VSOMeasures.nine))
-    (text, talk), (told_there, talk_there) = map(measures.nine_by_kind, reversed(PARTITIONINGS))
+    (notified, control), (notified_static, control_static) = map(
+        measures.nine_by_kind, reversed(PARTITIONINGS)
+    )
     return (
-        f"dynamic over static: {words(ratios)} nodes; notifications alone {text / told_there:.2f},"
-        f" what matchers tell each other {talk / talk_there:.2f}",
+        f"dynamic over static: {listed_ratios(ratios)} nodes; notifications alone"
+        f" {notified / notified_static:.2f}, what matchers tell each other"
+        f" {control / control_static:.2f}",
         good,
     )
 
@@ -76,8 +79,8 @@ def check_lower_excess(measures: VSOMeasures) -> tuple[str, bool]:
     ratios, good = narrower(compared(measures, "up", VSOMeasures.nine))
     other, _ = narrower(compared(measures, "up", VSOMeasures.nine_by_node))
     return (
-        f"dynamic over static: {words(ratios)} nodes; of each matcher's average over time:"
-        f" {words(other)}",
+        f"dynamic over static: {listed_ratios(ratios)} nodes; of each matcher's average over time:"
+        f" {listed_ratios(other)}",
         good,
     )
 
@@ -86,8 +89,8 @@ def check_lower_download(measures: VSOMeasures) -> tuple[str, bool]:
     pairs = compared(measures, "down", VSOMeasures.nine)
     (averages, one), (excesses, other) = lower(pairs), narrower(pairs)
     return (
-        f"average, dynamic over static: {words(averages)} nodes; busiest above it:"
-        f" {words(excesses)} nodes",
+        f"average, dynamic over static: {listed_ratios(averages)} nodes; busiest above it:"
+        f" {listed_ratios(excesses)} nodes",
         one and other,
     )
 
@@ -171,8 +174,8 @@ def check_peaks(measures: VSOMeasures) -> tuple[str, bool]:
         for part in ("", "whole_")
     )
     return (
-        f"ratio of the 90th percentiles: {words(ratios)} nodes; over the whole time that they"
-        f" match, joining included: {words(whole)}",
+        f"ratio of the 90th percentiles: {listed_ratios(ratios)} nodes; over the whole time that"
+        f" they match, joining included: {listed_ratios(whole)}",
         all(1.7 <= ratio <= 3.5 for ratio in ratios.values()),
     )
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from nearcast.pipeline.jobs.overlay import ownership
 from nearcast.pipeline.spark.sql import query_sql
-from nearcast_papers.vso.scenarios import LIMIT
+from nearcast_papers.voronoi.scenarios import LIMIT
 
 BOUNDS = """
     bounds AS (

@@ -17,7 +17,7 @@ from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
-from nearcast_papers.vso.scenarios import QUICK, scenario
+from nearcast_papers.voronoi.scenarios import QUICK, scenario
 
 SITES, CLIENTS = 25, 75
 DIES_S, ENDS_S = 5, 25
@@ -44,14 +44,14 @@ def matcher_failure() -> MatcherFailure:
 
     victim = FIRST_SERVER
 
-    def look_and_kill() -> None:
+    def inspect_and_crash() -> None:
         nonlocal victim
         before.update(subscriptions_by_owner(world.simulation.nodes))
         victim = max(before, key=lambda site: (site != FIRST_SERVER) * len(before[site]))
         places.update({site.id: site.place for site in find_sites(world.simulation.nodes)})
         world.simulation.crash(victim)
 
-    world.simulation.at(DIES_S * SECOND, look_and_kill)
+    world.simulation.at(DIES_S * SECOND, inspect_and_crash)
     world.run()
     after = subscriptions_by_owner(world.simulation.nodes)
     owners: dict[SubscriptionId, int] = {}

@@ -18,7 +18,7 @@ from nearcast.protocols.voronoi.vso_messages import (
 )
 from nearcast.scenario import Scenario
 from nearcast_papers.paper import NotMeasuredError, PaperMeasures
-from nearcast_papers.vso.scenarios import JOIN_RATE, LIMIT, SQUARES, STAYING
+from nearcast_papers.voronoi.scenarios import JOIN_RATE, LIMIT, SQUARES, STAYING
 
 SETTLED_S = 10  # after the last has joined
 GROUPED_S = 10  # a snapshot of consistency is of so many seconds, as VAST's
@@ -164,7 +164,7 @@ class VSOMeasures(PaperMeasures):
 
     # What the paper left open, and what holds everywhere.
 
-    def heard(self, blast: float) -> dict[str, float]:
+    def delivered(self, blast: float) -> dict[str, float]:
         """What became of publications of this radius, and how many messages of some kinds."""
         rows = self.rows("delivery_totals", **area_runs(), blast=blast)
         found = {

@@ -7,8 +7,8 @@ from statistics import mean
 
 from nearcast_papers.fits import line_fit, spearman
 from nearcast_papers.paper import NotMeasuredError, PaperClaim
-from nearcast_papers.vso.measures import GROUPED_S, VSOMeasures, snapshots, values_between
-from nearcast_papers.vso.scenarios import STABLE
+from nearcast_papers.voronoi.measures import GROUPED_S, VSOMeasures, snapshots, values_between
+from nearcast_papers.voronoi.scenarios import STABLE
 
 FEW, MANY = STABLE
 NORMAL = 0.99

@@ -10,10 +10,10 @@ from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.protocols.voronoi.vso_messages import Cast, Notify, ReplicaMatch
 from nearcast_papers.charts import legend_chart
 from nearcast_papers.paper import NotMeasuredError
-from nearcast_papers.vso import structure
-from nearcast_papers.vso.loads import TABLE
-from nearcast_papers.vso.measures import VSOMeasures, snapshots
-from nearcast_papers.vso.scenarios import (
+from nearcast_papers.voronoi import structure
+from nearcast_papers.voronoi.loads import TABLE
+from nearcast_papers.voronoi.measures import VSOMeasures, snapshots
+from nearcast_papers.voronoi.scenarios import (
     BLASTS,
     IDLE,
     LIMIT,
@@ -204,7 +204,7 @@ def draw_table(measures: VSOMeasures) -> list[Plot]:
     names = [f"{nodes:,}" for nodes in found]
     places = [float(place) for place in range(len(found))]
 
-    def word(at: float) -> str:
+    def label(at: float) -> str:
         return names[round(at)] if at == round(at) and 0 <= at < len(names) else ""
 
     ours = Series(name="ours", x=places, y=list(found.values()), style=series_style(0), shape="bar")
@@ -213,7 +213,7 @@ def draw_table(measures: VSOMeasures) -> list[Plot]:
     return legend_chart(
         "table-1",
         "Matchers, in the last third of a run",
-        Axis("nodes", word, low=-0.5, high=len(found) - 0.5),
+        Axis("nodes", label, low=-0.5, high=len(found) - 0.5),
         Axis("matchers", number, low=0),
         [ours, theirs],
     )
@@ -224,7 +224,7 @@ def draw_areas(measures: VSOMeasures) -> list[Plot]:
     found = {}
     for blast in BLASTS:
         with suppress(NotMeasuredError):
-            found[blast] = measures.heard(blast)
+            found[blast] = measures.delivered(blast)
     if not found:
         return []
     radii = list(found)
@@ -262,7 +262,7 @@ def draw_areas(measures: VSOMeasures) -> list[Plot]:
 def draw_tide(measures: VSOMeasures) -> list[Plot]:
     """The figure "tide"."""
     series: list[Series] = []
-    looks = {IDLE[0]: "leaves without any", IDLE[1]: "leaves at half its limit"}
+    behaviour = {IDLE[0]: "leaves without any", IDLE[1]: "leaves at half its limit"}
     for place, idle in enumerate(IDLE):
         with suppress(NotMeasuredError):
             found = measures.tide(idle)
@@ -276,7 +276,7 @@ def draw_tide(measures: VSOMeasures) -> list[Plot]:
                 )  # fmt: skip
             series.append(
                 Series(
-                    name=f"a matcher {looks[idle]}",
+                    name=f"a matcher {behaviour[idle]}",
                     x=[float(s) for s in found.matchers],
                     y=[float(m) for m in found.matchers.values()],
                     style=series_style(place),

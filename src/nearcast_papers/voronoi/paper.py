@@ -2,9 +2,9 @@
 
 from nearcast.pipeline.jobs import delivery, traffic
 from nearcast_papers.paper import make_paper
-from nearcast_papers.vso import churn, figures, jobs, loads, structure
-from nearcast_papers.vso.measures import VSOMeasures
-from nearcast_papers.vso.scenarios import scenarios
+from nearcast_papers.voronoi import churn, figures, jobs, loads, structure
+from nearcast_papers.voronoi.measures import VSOMeasures
+from nearcast_papers.voronoi.scenarios import scenarios
 
 CAPTIONS = {
     "2": "Quad-tree against Voronoi partitioning, of 100 crowds; and how many steps greedy"

@@ -7,9 +7,9 @@ from statistics import mean
 from nearcast.workloads.clustering import attractor_count
 from nearcast_papers.fits import growth_exponent
 from nearcast_papers.paper import NotMeasuredError, PaperClaim
-from nearcast_papers.vso import examples, geometry
-from nearcast_papers.vso.measures import VSOMeasures
-from nearcast_papers.vso.scenarios import IDLE, SIZES
+from nearcast_papers.voronoi import examples, geometry
+from nearcast_papers.voronoi.measures import VSOMeasures
+from nearcast_papers.voronoi.scenarios import IDLE, SIZES
 
 SEEDS = 100
 CONSISTENT = 0.99
@@ -63,8 +63,8 @@ def check_consistent(measures: VSOMeasures) -> tuple[str, bool]:
 
 def check_delivered_once(measures: VSOMeasures) -> tuple[str, bool]:
     rows = measures.everywhere("delivery_totals")
-    twice, heard = (sum(row[name] for row in rows) for name in ("duplicates", "delivered"))
-    return f"{twice} of {heard:,} deliveries in all runs, churn included", twice == 0
+    twice, deliveries = (sum(row[name] for row in rows) for name in ("duplicates", "delivered"))
+    return f"{twice} of {deliveries:,} deliveries in all runs, churn included", twice == 0
 
 
 def check_one_owner(measures: VSOMeasures) -> tuple[str, bool]:
@@ -105,12 +105,12 @@ def check_idle_leave(measures: VSOMeasures) -> tuple[str, bool]:
 
 def check_failure_is_local(_: VSOMeasures) -> tuple[str, bool]:
     found = examples.matcher_failure()
-    strangers = [site for site in found.changed if site not in found.enclosing]
+    unrelated = [site for site in found.changed if site not in found.enclosing]
     return (
         f"{found.adopted} of {found.orphans} subscriptions found a new owner; records changed at"
-        f" {len(found.changed)} of {examples.SITES} sites, {len(strangers)} of which do not"
+        f" {len(found.changed)} of {examples.SITES} sites, {len(unrelated)} of which do not"
         f" enclose the dead one ({len(found.enclosing)} do)",
-        not strangers and found.adopted == found.orphans > 0,
+        not unrelated and found.adopted == found.orphans > 0,
     )
 
 
