@@ -10,7 +10,7 @@ import numpy as np
 
 from nearcast.columns import grow
 from nearcast.matching import grid_build
-from nearcast.matching.freeze import Snapshot, snapshot, snapshot_wants, split_evolving
+from nearcast.matching.evolving_parts import Snapshot, snapshot, snapshot_wants, split_evolving
 from nearcast.matching.indexed_engine import RowSelection
 from nearcast.matching.lazy import EvolvingTable, RowScan, intersect_matches
 from nearcast.matching.matcher import Batch, Matches

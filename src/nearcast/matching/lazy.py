@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from nearcast.matching import grid_build
-from nearcast.matching.freeze import split_evolving
+from nearcast.matching.evolving_parts import split_evolving
 from nearcast.matching.indexed_engine import IndexedEngine, RowSelection
 from nearcast.matching.matcher import Batch, Integers, Matches
 from nearcast.matching.residual_check import check_subscription

@@ -8,27 +8,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nearcast.model.commands import Command, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.freezing import freeze
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.node import Deliver
-from nearcast.protocols.brokers.frozen import (
-    evolves,
-    frozen_at,
-    same_form,
-    tiles_touched,
-    values_of,
-    with_values,
-)
 from nearcast.protocols.brokers.interests import EVERYTHING
 from nearcast.protocols.brokers.messages import Notify
-from nearcast.space.motion import SECOND, Moving, Path, line, path
+from nearcast.protocols.brokers.parametric import same_form, tiles_touched, values_of, with_values
+from nearcast.space.motion import SECOND, Moving, line
 from nearcast.space.shapes import box, disc, point
 from support.broker_network import B, BrokerNetwork
-from support.strategies import TIMES, publications, subscriptions
+from support.strategies import TIMES, subscriptions
 
 INTERVAL = 500_000
 WALK = line(box(0, 0, 3, 2), (20.0, 10.0, 0.0), 2.0)
-WAIT = Moving(disc(1, 0, 1), since=5 * SECOND)
 NO_HEARTBEATS = {"interval_ms": 500.0, "threshold_ms": 500.0, "heartbeat_ms": 0.0}
 
 
@@ -275,19 +268,14 @@ def test_a_moment_that_travels_is_exact_and_one_that_is_taken_on_arrival_is_late
     assert errors(moment="arrival", skew_ms=500.0) > 2 * late
 
 
-# Standing still.
+# Numbers of what stands still.
 
 
 @settings(deadline=None, max_examples=100)
-@given(wanted=subscriptions(), said=publications(), t=TIMES)
-def test_what_stands_wants_at_all_times_what_was_wanted_at_that_moment(
-    wanted: Subscription, said: Publication, t: int
-) -> None:
-    still = frozen_at(wanted, t)
-    for later in (0, t, 10**9):
-        assert (still is not None and wants(still, said, later)) == wants(wanted, said, t)
+@given(wanted=subscriptions(), t=TIMES)
+def test_what_stands_still_is_made_again_of_its_numbers(wanted: Subscription, t: int) -> None:
+    still = freeze(wanted, t)
     if still is not None:
-        assert not evolves(still, 0)
         assert with_values(still, values_of(still)) == still
         assert same_form(still, still)
 
@@ -303,27 +291,6 @@ def test_new_numbers_must_fit_the_form() -> None:
     assert not same_form(wanted, replace(wanted, channel="chat"))
     assert not same_form(wanted, replace(wanted, filter=None))
     assert not same_form(wanted, replace(wanted, region=Moving(box(0, 0, 1, 1))))
-
-
-@pytest.mark.parametrize(
-    ("region", "moment", "answer"),
-    [
-        (WALK, 0, True),
-        (WALK, WALK.until, False),
-        (Moving(disc(0, 0, 1)), 0, False),
-        (Moving(disc(0, 0, 1), (1.0, 0.0, 0.0)), 10**12, True),
-        (path(disc(0, 0, 1), [(1.0, 0.0, 0.0), (1.0, 1.0, 0.0)], 1.0), SECOND, True),
-        (path(disc(0, 0, 1), [(1.0, 0.0, 0.0), (1.0, 1.0, 0.0)], 1.0), 2 * SECOND, False),
-        (Path((line(disc(0, 0, 1), (1.0, 0.0, 0.0), 1.0), WAIT)), 0, True),
-        (Path((line(disc(0, 0, 1), (1.0, 0.0, 0.0), 1.0), WAIT)), WAIT.since, False),
-        (Formula("x > 3"), 0, False),
-        (Formula("x > t"), 10**12, True),
-    ],
-)
-def test_an_interest_evolves_until_its_motion_ends(
-    region: object, moment: int, answer: bool
-) -> None:
-    assert evolves(Subscription(1, 1, region), moment) == answer
 
 
 @settings(deadline=None, max_examples=100)

@@ -20,7 +20,6 @@ from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Effect, Message, Node, Timer
 from nearcast.protocols.brokers.covering import bounds, conforms
-from nearcast.protocols.brokers.frozen import same_form, values_of
 from nearcast.protocols.brokers.interests import make_design
 from nearcast.protocols.brokers.messages import (
     Adjust,
@@ -39,6 +38,7 @@ from nearcast.protocols.brokers.messages import (
     Version,
 )
 from nearcast.protocols.brokers.parameters import Parameters
+from nearcast.protocols.brokers.parametric import same_form, values_of
 from nearcast.protocols.brokers.routes import digest
 from nearcast.protocols.dedup import DeliveredPublications, publication_key
 from nearcast.space.motion import SECOND, Time

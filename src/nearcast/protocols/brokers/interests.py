@@ -21,11 +21,18 @@ from typing import Protocol, TypeAlias
 
 from msgspec.structs import replace
 
+from nearcast.model.freezing import freeze
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Formula, NodeId, Subscription, SubscriptionId
+from nearcast.model.subscription import (
+    Formula,
+    NodeId,
+    Subscription,
+    SubscriptionId,
+    stops_evolving_at,
+)
 from nearcast.protocols.brokers.covering import Bounds, within
-from nearcast.protocols.brokers.frozen import box_at, enlarged, evolves, frozen_at, tiles_touched
 from nearcast.protocols.brokers.parameters import RESUBSCRIBE, Parameters
+from nearcast.protocols.brokers.parametric import box_at, enlarged, tiles_touched
 from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import EVERYWHERE, cuboid
 
@@ -71,11 +78,11 @@ class AreaDesign:
         self._stands = stands
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
-        said = frozen_at(wanted, now) if self._stands else wanted
+        said = freeze(wanted, now) if self._stands else wanted
         return [] if said is None else [said]
 
     def renews(self, wanted: Subscription, now: Time) -> bool:
-        return self._stands and evolves(wanted, now)
+        return self._stands and stops_evolving_at(wanted) > now
 
     def meaning(self, name: SubscriptionId) -> SubscriptionId | None:
         return name
@@ -135,7 +142,7 @@ class TileDesign(TopicDesign):
         return Subscription(name, wanted.node, region, None, wanted.channel, wanted.echo)
 
     def renews(self, wanted: Subscription, now: Time) -> bool:
-        return evolves(wanted, now)
+        return stops_evolving_at(wanted) > now
 
     def posts(self, publication: Publication) -> list[Publication]:
         return [publication]

@@ -1,7 +1,7 @@
-"""An evolving interest as it stands at one moment: what a client says who cannot say how it moves.
+"""Parametric subscriptions: of an interest that stands still, only the numbers travel.
 
 A standing interest is its numbers and a form around them: centre and extents of a shape, bounds of
-predicates. The numbers are what parametric subscriptions send.
+predicates.
 """
 
 from collections.abc import Sequence
@@ -10,71 +10,11 @@ from math import inf
 from msgspec.structs import replace
 
 from nearcast.model import predicates
-from nearcast.model.expressions import MAX_LENGTH, Boolean, Text, evaluator
-from nearcast.model.subscription import (
-    Filter,
-    Formula,
-    Region,
-    Subscription,
-    seconds_since,
-    stops_evolving_at,
-)
+from nearcast.model.expressions import Boolean, Text, evaluator
+from nearcast.model.freezing import write_predicate
+from nearcast.model.subscription import Filter, Formula, Region, Subscription, seconds_since
 from nearcast.protocols.brokers.covering import Bounds, bounds
 from nearcast.space.motion import Moving, Time
-
-
-def evolves(subscription: Subscription, now: Time) -> bool:
-    """Will it change by itself after `now`?"""
-    return stops_evolving_at(subscription) > now
-
-
-def frozen_at(subscription: Subscription, t: Time) -> Subscription | None:
-    """The same interest without motion, as it is at `t`; None: it wants nothing then.
-
-    When it was submitted means nothing any more, so all that stand alike are equal.
-    """
-    region, filter_ = subscription.region, subscription.filter
-    still: Region | None = None
-    if not isinstance(region, Formula):
-        still = Moving(region.at(t))
-    elif (text := _fixed(region.text, seconds_since(region.since, t))) is not None:
-        still = Formula(text, region.since if predicates.parse(text).evolves else 0)
-    if filter_ is not None:
-        text = _fixed(filter_.text, seconds_since(filter_.since, t))
-        if text is None:
-            return None
-        filter_ = Filter(text, filter_.since if predicates.parse(text).evolves else 0)
-    return None if still is None else replace(subscription, region=still, filter=filter_)
-
-
-def _fixed(text: str, t: float) -> str | None:
-    """The predicates with numbers for bounds; None: one of them has no value at `t`.
-
-    Numbers may be longer than what they stand for: what no longer fits a text stays as it is.
-    """
-    parsed = predicates.parse(text)
-    if not parsed.evolves:
-        return text
-    items = []
-    for item in parsed.items:
-        bound = evaluator(item.expression)(t, {})
-        if bound is None:
-            return None
-        items.append(_written(item, bound))
-    fixed = ", ".join(items)
-    return fixed if len(fixed) <= MAX_LENGTH else text
-
-
-def _written(item: predicates.Predicate, bound: float | str | bool) -> str:
-    if isinstance(bound, bool):
-        return f"{item.attribute} {item.operator} {str(bound).lower()}"
-    if isinstance(bound, str):
-        quote = "'" if '"' in bound else '"'
-        return f"{item.attribute} {item.operator} {quote}{bound}{quote}"
-    return f"{item.attribute} {item.operator} {bound!r}"
-
-
-# Parametric: only the numbers travel.
 
 
 def values_of(subscription: Subscription) -> tuple[float, ...]:
@@ -131,11 +71,11 @@ def _renumbered(text: str, values: list[float]) -> str:
     items = []
     for item in predicates.parse(text).items:
         if isinstance(item.expression, Text | Boolean):
-            items.append(_written(item, item.expression.value))
+            items.append(write_predicate(item, item.expression.value))
         elif not values:
             raise ValueError("too few numbers")
         else:
-            items.append(_written(item, values.pop(0)))
+            items.append(write_predicate(item, values.pop(0)))
     return ", ".join(items)
 
 
