@@ -19,8 +19,6 @@ from nearcast.matching.indexed_engine import IndexedEngine, concatenate_columns
 from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matches
 from nearcast.matching.residual_check import check_subscription
 from nearcast.matching.swept import is_bounded
-from nearcast.model.expressions import evaluator
-from nearcast.model.predicates import NO_VALUES
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId, Value
 from nearcast.space.motion import Path, Time
@@ -178,7 +176,6 @@ def _equality_keys(subscription: Subscription) -> Iterator[Key]:
     if condition is None or isinstance(region, Formula | Path) or is_bounded(region):
         return
     for predicate in condition.parsed.items:
-        if predicate.operator == "==" and not predicate.evolves:
-            value = evaluator(predicate.expression)(0.0, NO_VALUES)
-            assert value is not None, "the parser refuses a constant without a value"
+        value = predicate.constant
+        if predicate.operator == "==" and value is not None:
             yield subscription.channel, predicate.attribute, type_of_value(value), value

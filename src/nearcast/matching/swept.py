@@ -16,9 +16,8 @@ from nearcast.matching.attributes import AttributeComparison, AttributeIndex
 from nearcast.matching.grid import GridMatcher
 from nearcast.matching.matcher import Batch, Matches
 from nearcast.matching.residual_check import check_subscription
-from nearcast.model.expressions import Boolean, Text, evaluator
 from nearcast.model.intervals import admitted_interval
-from nearcast.model.predicates import NO_VALUES, Predicate, has_bounded_axis
+from nearcast.model.predicates import Predicate, has_bounded_axis
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
     Filter,
@@ -166,16 +165,9 @@ def _comparisons_over(
     """Comparisons that hold whenever the predicates do, for `t` from begin to end; None: never."""
     tests = []
     for predicate in predicates:
-        attribute, operator, expression = (
-            predicate.attribute, predicate.operator, predicate.expression,
-        )  # fmt: skip
-        if isinstance(expression, Text | Boolean):
-            tests.append(AttributeComparison(attribute, operator, expression.value))
-            continue
-        if not predicate.evolves:
-            constant = evaluator(expression)(0.0, NO_VALUES)
-            assert constant is not None, "the parser refuses a constant without a value"
-            tests.append(AttributeComparison(attribute, operator, constant))
+        attribute, constant = predicate.attribute, predicate.constant
+        if constant is not None:
+            tests.append(AttributeComparison(attribute, predicate.operator, constant))
             continue
         side = admitted_interval(predicate, begin, end)
         if side is None:

@@ -4,13 +4,16 @@ It is what a client says that cannot say how its area moves, and the version tha
 that cannot follow one ([Evolving] section 4).
 """
 
+from typing import TypeVar
+
 from msgspec.structs import replace
 
-from nearcast.model import predicates
-from nearcast.model.expressions import MAX_LENGTH, evaluator
-from nearcast.model.predicates import Predicate
+from nearcast.model.expressions import MAX_LENGTH
+from nearcast.model.predicates import NO_VALUES, Predicate
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, Value, seconds_since
 from nearcast.space.motion import Moving, Time
+
+_Text = TypeVar("_Text", Formula, Filter)
 
 
 def freeze(subscription: Subscription, t: Time) -> Subscription | None:
@@ -20,39 +23,34 @@ def freeze(subscription: Subscription, t: Time) -> Subscription | None:
     When it was submitted means nothing any more, so all that are frozen alike are equal.
     """
     region, condition = subscription.region, subscription.filter
-    still: Region
-    if isinstance(region, Formula):
-        text = _freeze_text(region.text, seconds_since(region.since, t))
-        if text is None:
-            return None
-        still = Formula(text, region.since if predicates.parse(text).evolves else 0)
-    else:
-        still = Moving(region.at(t))
+    still: Region | None = (
+        _freeze_text(region, t) if isinstance(region, Formula) else Moving(region.at(t))
+    )
+    if still is None:
+        return None
     if condition is not None:
-        text = _freeze_text(condition.text, seconds_since(condition.since, t))
-        if text is None:
+        condition = _freeze_text(condition, t)
+        if condition is None:
             return None
-        condition = Filter(text, condition.since if predicates.parse(text).evolves else 0)
     return replace(subscription, region=still, filter=condition)
 
 
-def _freeze_text(text: str, t: float) -> str | None:
-    """The predicates with constants for bounds; None: one of them has no value at `t`.
+def _freeze_text(evolving: _Text, t: Time) -> _Text | None:
+    """The predicates with constants for bounds; None: one of them has no value then.
 
     A number may be longer than its expression. A filter that would be longer than a text may be
     stays as it is; a region always fits.
     """
-    parsed = predicates.parse(text)
-    if not parsed.evolves:
-        return text
-    items = []
-    for item in parsed.items:
-        bound = evaluator(item.expression)(t, predicates.NO_VALUES)
+    if not evolving.parsed.evolves:
+        return replace(evolving, since=0)
+    seconds, items = seconds_since(evolving.since, t), []
+    for item in evolving.parsed.items:
+        bound = item.evaluate(seconds, NO_VALUES)
         if bound is None:
             return None
         items.append(write_predicate(item, bound))
-    frozen = ", ".join(items)
-    return frozen if len(frozen) <= MAX_LENGTH else text
+    text = ", ".join(items)
+    return evolving if len(text) > MAX_LENGTH else replace(evolving, text=text, since=0)
 
 
 def write_predicate(predicate: Predicate, bound: Value) -> str:

@@ -11,7 +11,7 @@ text, so `parse` remembers what it has read.
     predicate  = attribute ("<" | "<=" | ">" | ">=" | "==" | "!=") expression
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import inf, sqrt
 from operator import eq, ge, gt, le, lt, ne
@@ -64,6 +64,16 @@ class Predicate(Struct, frozen=True, dict=True):
     def evolves(self) -> bool:
         return Variable(TIME) in walk(self.expression)
 
+    @cached_property
+    def evaluate(self) -> Evaluator:
+        """The bound as a function of `t` and the variables' values."""
+        return evaluator(self.expression)
+
+    @property
+    def constant(self) -> Value | None:
+        """The bound, if it never changes."""
+        return None if self.evolves else self.evaluate(0.0, NO_VALUES)
+
 
 # One end of an interval as a function of time, and whether it is strict.
 _Side: TypeAlias = tuple[Evaluator, bool]
@@ -92,8 +102,7 @@ class Predicates(Struct, frozen=True, dict=True):
     @cached_property
     def _tests(self) -> tuple[tuple[str, Callable[..., bool], Evaluator], ...]:
         return tuple(
-            (item.attribute, COMPARISONS[item.operator], evaluator(item.expression))
-            for item in self._others
+            (item.attribute, COMPARISONS[item.operator], item.evaluate) for item in self._others
         )
 
     @cached_property
@@ -103,7 +112,7 @@ class Predicates(Struct, frozen=True, dict=True):
 
     def _bounds(self, axis: str, strict: str) -> tuple[_Side, ...]:
         return tuple(
-            (evaluator(item.expression), item.operator == strict)
+            (item.evaluate, item.operator == strict)
             for item in self._spatial
             if item.attribute == axis and item.operator in (strict, f"{strict}=", "==")
         )
@@ -161,6 +170,20 @@ def spatial(predicates: Predicates) -> tuple[Predicate, ...]:
 def has_bounded_axis(predicates: Predicates) -> bool:
     """Is the region bounded from below and from above, along one axis at least?"""
     return any(lows and highs for lows, highs in predicates._sides)
+
+
+def constant_bounds(items: Iterable[Predicate], attribute: str) -> tuple[float, float]:
+    """What comparisons with constant numbers leave of an attribute or axis: the lowest and the
+    highest number, in the wrong order if they leave nothing."""
+    low, high = -inf, inf
+    for item in items:
+        bound = item.constant if item.attribute == attribute else None
+        if isinstance(bound, float):
+            if item.operator in (">", ">=", "=="):
+                low = max(low, bound)
+            if item.operator in ("<", "<=", "=="):
+                high = min(high, bound)
+    return low, high
 
 
 def others(predicates: Predicates) -> tuple[Predicate, ...]:
@@ -242,12 +265,7 @@ def run_frozen_tests(tests: FrozenTests, attributes: Mapping[str, Value]) -> boo
 
 def has_values(predicates: Predicates, t: float) -> bool:
     """Has every bound over x, y and z a value at `t`?"""
-    return all(
-        evaluate(t, NO_VALUES) is not None
-        for sides in predicates._sides
-        for side in sides
-        for evaluate, _ in side
-    )
+    return all(item.evaluate(t, NO_VALUES) is not None for item in predicates._spatial)
 
 
 def _comparable(value: Value | None, bound: Value | None) -> bool:
