@@ -12,9 +12,10 @@ from nearcast.model.freezing import freeze
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.node import Deliver
-from nearcast.protocols.brokers.interests import EVERYTHING
+from nearcast.protocols.brokers.interests import EVERYTHING, tiles_touched
 from nearcast.protocols.brokers.messages import Notify
-from nearcast.protocols.brokers.parametric import same_form, tiles_touched, values_of, with_values
+from nearcast.protocols.brokers.parametric import same_form, values_of, with_values
+from nearcast.space.boxes import BoxBounds
 from nearcast.space.motion import SECOND, Moving, line
 from nearcast.space.shapes import box, disc, point
 from support.broker_network import B, BrokerNetwork
@@ -303,7 +304,7 @@ def test_new_numbers_must_fit_the_form() -> None:
 def test_no_point_of_a_box_lies_outside_its_tiles(
     x: float, y: float, r: float, side: float
 ) -> None:
-    touched = tiles_touched(((x - r, y - r, 0.0), (x + r, y + r, 0.0)), side, 10**6)
+    touched = tiles_touched(BoxBounds((x - r, y - r, 0.0), (x + r, y + r, 0.0)), side, 10**6)
     assert touched is not None
     for corner in ((x - r, y - r), (x + r, y + r), (x, y)):
         assert any(

@@ -17,22 +17,25 @@ knowledge misses or adds is what is measured, and a client that filtered by what
 would hide it. With topics, filtering is the client's part of the design.
 """
 
+from math import inf
 from typing import Protocol, TypeAlias
 
 from msgspec.structs import replace
 
+from nearcast.model import predicates
 from nearcast.model.freezing import freeze
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
     Formula,
     NodeId,
+    Region,
     Subscription,
     SubscriptionId,
+    seconds_since,
     stops_evolving_at,
 )
-from nearcast.protocols.brokers.covering import Bounds, within
 from nearcast.protocols.brokers.parameters import RESUBSCRIBE, Parameters
-from nearcast.protocols.brokers.parametric import box_at, enlarged, tiles_touched
+from nearcast.space.boxes import BoxBounds, box_around, contains
 from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import EVERYWHERE, cuboid
 
@@ -159,7 +162,7 @@ class ObjectDesign(TopicDesign):
         super().__init__()
         self._interval, self._margin = interval, margin
         self._found: dict[SubscriptionId, dict[NodeId, Time]] = {}
-        self._looked: dict[SubscriptionId, Bounds] = {}
+        self._looked: dict[SubscriptionId, BoxBounds] = {}
         self._shown: dict[str, Time] = {}  # when it last let itself be found, by channel
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
@@ -174,10 +177,10 @@ class ObjectDesign(TopicDesign):
             return topics
         return [*topics, self._topic(wanted, "", self._look_around(wanted.id, box))]
 
-    def _look_around(self, wanted: SubscriptionId, box: Bounds) -> Moving | Formula:
+    def _look_around(self, wanted: SubscriptionId, box: BoxBounds) -> Moving | Formula:
         """Where to look for others: a box that stays until the area comes too near its border."""
         looked = self._looked.get(wanted)
-        if looked is None or not within(enlarged(box, self._margin / 2), looked):
+        if looked is None or not contains(looked, enlarged(box, self._margin / 2)):
             looked = self._looked[wanted] = enlarged(box, self._margin)
         (a, b, c), (d, e, f) = looked
         text = f"x >= {a!r}, x <= {d!r}, y >= {b!r}, y <= {e!r}, z >= {c!r}, z <= {f!r}"
@@ -206,6 +209,40 @@ class ObjectDesign(TopicDesign):
             return replace(said, channel=channel)
         self._found.setdefault(wanted.id, {})[said.node] = now
         return None
+
+
+def box_at(region: Region, t: Time) -> BoxBounds | None:
+    """The box around a region at one moment; None: it is empty then."""
+    if not isinstance(region, Formula):
+        return box_around(region.at(t))
+    zone = predicates.box_at(region.parsed, seconds_since(region.since, t))
+    if zone is None:
+        return None
+    return BoxBounds((zone.x.low, zone.y.low, zone.z.low), (zone.x.high, zone.y.high, zone.z.high))
+
+
+def enlarged(box: BoxBounds, by: float) -> BoxBounds:
+    return BoxBounds(tuple(low - by for low in box.low), tuple(high + by for high in box.high))
+
+
+def tiles_touched(box: BoxBounds, side: float, most: int) -> list[tuple[int, int, int]] | None:
+    """The tiles that a box touches; None: there are more than `most`."""
+    low, high = box
+    if min(low) == -inf or max(high) == inf:
+        return None
+    first = [int(number // side) for number in low]
+    last = [int(number // side) for number in high]
+    number = 1
+    for a, b in zip(first, last, strict=True):
+        number *= b - a + 1
+    if number > most:
+        return None
+    return [
+        (x, y, z)
+        for x in range(first[0], last[0] + 1)
+        for y in range(first[1], last[1] + 1)
+        for z in range(first[2], last[2] + 1)
+    ]
 
 
 def make_design(parameters: Parameters) -> SubscriptionDesign:

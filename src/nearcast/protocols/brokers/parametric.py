@@ -5,16 +5,14 @@ predicates.
 """
 
 from collections.abc import Sequence
-from math import inf
 
 from msgspec.structs import replace
 
 from nearcast.model import predicates
-from nearcast.model.expressions import Boolean, Text, evaluator
+from nearcast.model.expressions import Boolean, Text
 from nearcast.model.freezing import write_predicate
-from nearcast.model.subscription import Filter, Formula, Region, Subscription, seconds_since
-from nearcast.protocols.brokers.covering import Bounds, bounds
-from nearcast.space.motion import Moving, Time
+from nearcast.model.subscription import Filter, Formula, Subscription
+from nearcast.space.motion import Moving
 
 
 def values_of(subscription: Subscription) -> tuple[float, ...]:
@@ -58,7 +56,7 @@ def same_form(before: Subscription, after: Subscription) -> bool:
 
 
 def _numbers(text: str) -> list[float]:
-    bounds_ = (evaluator(item.expression)(0.0, {}) for item in predicates.parse(text).items)
+    bounds_ = (item.evaluate(0.0, predicates.NO_VALUES) for item in predicates.parse(text).items)
     return [bound for bound in bounds_ if isinstance(bound, float)]
 
 
@@ -77,43 +75,3 @@ def _renumbered(text: str, values: list[float]) -> str:
         else:
             items.append(write_predicate(item, values.pop(0)))
     return ", ".join(items)
-
-
-# The box around a region at one moment.
-
-
-def box_at(region: Region, t: Time) -> Bounds | None:
-    """None: it is empty then."""
-    if not isinstance(region, Formula):
-        return bounds(region.at(t))
-    zone = predicates.box_at(predicates.parse(region.text), seconds_since(region.since, t))
-    if zone is None:
-        return None
-    sides = (zone.x, zone.y, zone.z)
-    low, high = [side.low for side in sides], [side.high for side in sides]
-    return (low[0], low[1], low[2]), (high[0], high[1], high[2])
-
-
-def enlarged(box: Bounds, by: float) -> Bounds:
-    (a, b, c), (d, e, f) = box
-    return (a - by, b - by, c - by), (d + by, e + by, f + by)
-
-
-def tiles_touched(box: Bounds, side: float, most: int) -> list[tuple[int, int, int]] | None:
-    """The tiles that a box touches; None: there are more than `most`."""
-    low, high = box
-    if min(low) == -inf or max(high) == inf:
-        return None
-    first = [int(number // side) for number in low]
-    last = [int(number // side) for number in high]
-    number = 1
-    for a, b in zip(first, last, strict=True):
-        number *= b - a + 1
-    if number > most:
-        return None
-    return [
-        (x, y, z)
-        for x in range(first[0], last[0] + 1)
-        for y in range(first[1], last[1] + 1)
-        for z in range(first[2], last[2] + 1)
-    ]

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import PublicationId
 from nearcast.node import Message
-from nearcast.protocols.drtree.boxes import enclosing_box
 from nearcast.protocols.drtree.messages import (
     MAX_FORWARDS,
     Address,
@@ -22,8 +21,8 @@ from nearcast.protocols.drtree.messages import (
     NodeEntry,
     PublicationMessage,
 )
+from nearcast.space.boxes import BoxBounds, union
 from nearcast.space.motion import Time
-from nearcast.space.rtree import BoxBounds
 
 NEVER: Time = -(2**62)
 
@@ -174,7 +173,7 @@ class Member:
         """Own one more node above the others; it has me for a child."""
         below = self.levels[-1]
         node.children[self.address] = ChildRecord(below.box, len(below.children), self.peer.now)
-        node.box = enclosing_box([child.box for child in node.children.values()])
+        node.box = union([child.box for child in node.children.values()])
         self.levels.append(node)
         self.mark_changed()
 
@@ -196,7 +195,7 @@ class Member:
             if own.box != below.box:
                 own.box, own.changed = below.box, self.peer.now
             own.count = len(below.children)
-            node.box = enclosing_box([child.box for child in node.children.values()])
+            node.box = union([child.box for child in node.children.values()])
             highest = k
         self.mark_changed()
         if self.parent is not None and self.levels[-1].box != self.reported_box:
