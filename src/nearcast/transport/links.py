@@ -175,6 +175,11 @@ class LinkTransport(ABC):
         self._links: dict[Link, None] = {}
         self._dirty: dict[NodeId, None] = {}
         self._awaited_records: dict[NodeId, asyncio.Future[PeerRecord]] = {}
+        self.prepare()
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make what it takes to listen and to call, as this identity."""
 
     @abstractmethod
     async def listen(self) -> int:
