@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import PublicationId
 from nearcast.node import Message
+from nearcast.protocols.dedup import DUPLICATE_WINDOW, PublicationStates
 from nearcast.protocols.drtree.messages import (
     MAX_FORWARDS,
     Address,
@@ -119,10 +119,7 @@ class Member:
         self.gone = False  # it has said goodbye, and passes on what still comes
         self.changed = True  # since the last check
         self.settled = False  # nothing changed between the last two checks
-        # Publications lately seen, with the highest level served, and the time before that.
-        self.served: dict[PublicationId, int] = {}
-        self.served_before: dict[PublicationId, int] = {}
-        self.remembers_since: Time = 0
+        self.served: PublicationStates[int] = PublicationStates(DUPLICATE_WINDOW)  # highest level
 
     @property
     def top(self) -> int:
@@ -226,12 +223,6 @@ class Member:
             return False
         self.peer.send(to, replace(message, hops=hops + 1, slot=0))
         return True
-
-    def forget(self, now: Time, after: Time) -> None:
-        """What was seen longer ago than this."""
-        if now - self.remembers_since > after:
-            self.served_before, self.served = self.served, {}
-            self.remembers_since = now
 
     def report_to_parent(self) -> None:
         assert self.parent is not None

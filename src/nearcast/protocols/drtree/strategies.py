@@ -147,14 +147,13 @@ def send_to_children(
     need not even know. `from_leaf`: each of my nodes has it from the publisher's leaf.
     """
     served = member.served.get(event.publication.id)
-    if served is None:
-        served = member.served_before.get(event.publication.id, -1)
+    served = -1 if served is None else served
     if event.direction is Direction.DOWNWARD:
         if served < event.level:
-            member.served[event.publication.id] = min(event.level, member.top)
+            member.served.put(event.publication.id, min(event.level, member.top))
             descend_own_nodes(member, event, event.level)
         return
-    member.served[event.publication.id] = member.top
+    member.served.put(event.publication.id, member.top)
     first = max(event.level, 1)
     for level in range(max(first, served + 1), member.top + 1):
         rises, is_root = level > event.level, level == member.top and member.is_root
