@@ -10,10 +10,9 @@ lies outside the slice, moving regions are inserted anew for another one. The tr
 from collections.abc import Iterable
 from math import hypot, inf
 
-import numpy as np
 from msgspec import Struct
 
-from nearcast.matching.matcher import Batch, Matches
+from nearcast.matching.matcher import Matcher
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
 from nearcast.space.boxes import BoxBounds, Margin, box_around, swept_box, union
@@ -180,7 +179,7 @@ class Tree:
 # The engine
 
 
-class RTreeMatcher:
+class RTreeMatcher(Matcher):
     """Matches with an R-tree in memory. Regions that move are in it by the box that they sweep."""
 
     def __init__(self, least: int = 4, most: int = 8, split: str = "rstar") -> None:
@@ -216,19 +215,6 @@ class RTreeMatcher:
         near = self.tree.search(box_around(publication.shape, MARGIN))
         candidates = sorted([*near, *self._apart])
         return [c for c in candidates if wants(self._subscriptions[c], publication, at)]
-
-    def match_many(self, publications: Batch) -> Matches:
-        pairs = [
-            (i, s) for i, p in enumerate(publications.publications) for s in self.match(p, p.t)
-        ]
-        columns = np.array(pairs, np.int64).reshape(-1, 2)
-        return Matches(columns[:, 0], columns[:, 1])
-
-    def due(self) -> Time | None:
-        return None
-
-    def refresh(self, now: Time) -> None:
-        """The slice renews itself when a publication leaves it."""
 
     def _cover(self, at: Time) -> None:
         """Insert what moves anew if its boxes were not made for this moment."""

@@ -177,8 +177,7 @@ class LinkTransport(ABC):
         self._awaited_records: dict[NodeId, asyncio.Future[PeerRecord]] = {}
         self.prepare()
 
-    @abstractmethod
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027
         """Make what it takes to listen and to call, as this identity."""
 
     @abstractmethod
