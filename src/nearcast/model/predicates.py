@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from math import inf, sqrt
 from operator import eq, ge, gt, le, lt, ne
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -38,8 +38,8 @@ from nearcast.space.shapes import DISC
 MAX_PREDICATES = 32
 AXES = ("x", "y", "z")
 # Matchers parse the same texts often. One takes some 5 kB once it has been evaluated;
-# the worst text that a client can send takes 75 kB, and 300 kB evaluated; a limit on
-# `expression_size` prevents that.
+# the worst text that a client can send takes 75 kB, and 300 kB evaluated; a
+# node's limit on steps prevents that.
 REMEMBERED_TEXTS = 8_192
 
 COMPARISONS: Mapping[str, Callable[..., bool]] = {
@@ -189,30 +189,6 @@ def constant_bounds(items: Iterable[Predicate], attribute: str) -> tuple[float, 
 def others(predicates: Predicates) -> tuple[Predicate, ...]:
     """The predicates over a publication's attributes: together, the filter."""
     return predicates._others
-
-
-def expression_size(predicates: Predicates) -> int:
-    """How many nodes all expressions have: what one evaluation takes, for a server's limits."""
-    return sum(1 for item in predicates.items for _ in walk(item.expression))
-
-
-class PredicateNames(NamedTuple):
-    """Each name once, in the order of first use; `t` is no variable here, see `evolves`."""
-
-    attributes: tuple[str, ...]
-    variables: tuple[str, ...]
-
-
-def collect_names(predicates: Predicates) -> PredicateNames:
-    """The attributes and variables that the predicates use."""
-    attributes = dict.fromkeys(item.attribute for item in predicates.items)
-    variables = dict.fromkeys(
-        node.name
-        for item in predicates.items
-        for node in walk(item.expression)
-        if isinstance(node, Variable) and node.name != TIME
-    )
-    return PredicateNames(tuple(attributes), tuple(variables))
 
 
 def accepts(
