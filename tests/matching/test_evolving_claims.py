@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nearcast.matching import EXACT, MATCHERS
 from nearcast.matching.cached import CachedMatcher
-from nearcast.matching.freeze import split_evolving
+from nearcast.matching.evolving_parts import split_evolving
 from nearcast.matching.lazy import LazyMatcher
 from nearcast.matching.matcher import Matcher
 from nearcast.matching.periodic import PeriodicMatcher

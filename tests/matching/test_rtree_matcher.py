@@ -1,6 +1,5 @@
 """What the contract of engines cannot see of the R-tree: its shape, its boxes and its thrift."""
 
-from math import inf, nextafter
 from random import Random
 
 import pytest
@@ -8,28 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching import rtree
-from nearcast.matching.rtree import (
-    NOWHERE,
-    RTreeMatcher,
-    TreeNode,
-    box_along_line,
-    slice_seconds,
-    swept_box,
-)
+from nearcast.matching.rtree import MARGIN, NOWHERE, RTreeMatcher, TreeNode, slice_seconds
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Region, Subscription
-from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, Path, path
-from nearcast.space.rtree import SPLITS, BoxBounds, contains, overlaps, union
+from nearcast.space.boxes import BoxBounds, box_around, union
+from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, Path
+from nearcast.space.rtree import SPLITS
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, box, disc, point
-from support.strategies import TIMES, movings, regions, shapes
+from support.strategies import TIMES, regions, shapes
 
 PATHS = regions(3).filter(lambda region: isinstance(region, Path))
 all_splits = pytest.mark.parametrize("split", SPLITS)
 
 
 def bounds(shape: Shape) -> BoxBounds:
-    centre = (shape.x, shape.y, shape.z)
-    return box_along_line(shape.kind, centre, centre, (shape.rx, shape.ry, shape.rz))
+    return box_around(shape, MARGIN)
 
 
 # The tree is legal
@@ -141,61 +133,7 @@ def test_an_unknown_split_is_refused_by_name() -> None:
         RTreeMatcher(split="cubic")
 
 
-# Boxes cover all that may be wanted
-
-
-@settings(deadline=None, max_examples=300)
-@given(one=shapes(3), other=shapes(3))
-def test_shapes_that_touch_have_boxes_that_overlap(one: Shape, other: Shape) -> None:
-    if one.touches(other):
-        assert overlaps(bounds(one), bounds(other))
-
-
-@settings(deadline=None, max_examples=300)
-@given(
-    x=st.floats(-1e6, 1e6), r=st.floats(0, 1e6), reach=st.floats(0, 1e6),
-    y=st.floats(-1e6, 1e6), steps=st.integers(-2, 2), west=st.booleans(),
-)  # fmt: skip
-def test_boxes_overlap_even_where_shapes_touch_by_rounding_alone(
-    x: float, r: float, reach: float, y: float, steps: int, west: bool
-) -> None:
-    where = x - (r + reach) if west else x + (r + reach)
-    for _ in range(abs(steps)):
-        where = nextafter(where, inf if steps > 0 else -inf)
-    one, other = disc(x, y, r), disc(where, y, reach)
-    if one.touches(other):
-        assert overlaps(bounds(one), bounds(other))
-
-
-def test_boxes_overlap_where_the_square_of_the_distance_underflows() -> None:
-    one, other = disc(0.0, 0.0, 0.0), point(1e-170, 0.0)
-    assert one.touches(other)
-    assert overlaps(bounds(one), bounds(other))
-
-
-@pytest.mark.parametrize("one", [box(LARGEST, 0, LARGEST, 1), disc(LARGEST, 0, LARGEST)])
-@pytest.mark.parametrize("other", [box(-LARGEST, 0, LARGEST, 1), disc(-LARGEST, 0, LARGEST)])
-def test_boxes_overlap_where_shapes_touch_from_the_ends_of_the_world(
-    one: Shape, other: Shape
-) -> None:
-    assert one.touches(other)
-    assert overlaps(bounds(one), bounds(other))
-
-
-@settings(deadline=None, max_examples=200)
-@given(region=st.one_of(movings(3), PATHS), moments=st.lists(TIMES, min_size=3, max_size=3))
-def test_a_swept_box_contains_the_region_at_every_moment_of_the_slice(
-    region: Moving | Path, moments: list[int]
-) -> None:
-    lo, t, hi = sorted(moments)
-    assert contains(swept_box(region, lo, hi), bounds(region.at(t)))
-
-
-def test_a_path_sweeps_only_the_legs_of_the_slice() -> None:
-    region = path(disc(0, 0, 1), [(10, 0, 0), (10, 10, 0), (-50, 10, 0)], speed=10.0)
-    low, high = swept_box(region, SECOND // 2, SECOND * 3 // 2)
-    assert low == pytest.approx((4.0, -1.0, -1.0))
-    assert high == pytest.approx((11.0, 6.0, 1.0))
+# Moving regions
 
 
 def test_the_fastest_are_found_at_the_end_of_time_where_they_are_then() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching.cached import CachedMatcher
-from nearcast.matching.freeze import split_evolving
+from nearcast.matching.evolving_parts import split_evolving
 from nearcast.matching.matcher import Matcher, make_batch
 from nearcast.matching.periodic import PeriodicMatcher
 from nearcast.model.publication import Publication, wants

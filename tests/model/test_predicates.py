@@ -20,12 +20,9 @@ from nearcast.model.predicates import (
     Interval,
     Predicate,
     PredicateBox,
-    PredicateNames,
     Predicates,
     accepts,
     box_at,
-    collect_names,
-    expression_size,
     others,
     parse,
     spatial,
@@ -121,16 +118,6 @@ def test_only_predicates_with_t_evolve() -> None:
     assert parse("x < 3, y < max(1, 2 - t)").evolves
     assert [item.evolves for item in parse("x < 3, y < max(1, 2 - t)").items] == [False, True]
     assert not parse('x < q, kind == "t"', Q).evolves
-
-
-def test_names_come_once_each_in_the_order_of_first_use() -> None:
-    parsed = parse("x < speed * t, x > q - speed, level >= q", frozenset({"q", "speed", "unused"}))
-    assert collect_names(parsed) == PredicateNames(("x", "level"), ("speed", "q"))
-
-
-def test_the_cost_is_the_number_of_nodes() -> None:
-    assert expression_size(parse('x < 3, kind == "a"')) == 2
-    assert expression_size(parse("x >= -3 + t, y < min(t, 2, 3)")) == 4 + 4
 
 
 def test_a_text_is_read_once() -> None:

@@ -13,20 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearcast.space.boxes import BoxBounds, contains, overlaps, union
 from nearcast.space.rtree import (
     NOTHING,
     SPLITS,
-    BoxBounds,
     Split,
     choose,
-    contains,
     enlargement,
     margin,
-    overlaps,
     split_linear,
     split_quadratic,
     split_rstar,
-    union,
     volume,
 )
 

@@ -15,9 +15,9 @@ from msgspec import Struct, msgpack
 
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers, Matcher, make_batch
+from nearcast.model.freezing import freeze
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import NodeId, Subscription
-from nearcast.protocols.brokers.frozen import evolves, frozen_at
+from nearcast.model.subscription import NodeId, Subscription, stops_evolving_at
 from nearcast.protocols.brokers.messages import CODEC, Cancel, Interest, Notify, Post
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import box, point
@@ -52,7 +52,7 @@ class ComparedEngine:
 
     def change_interest(self, now: Time, subscription: Subscription) -> None:
         if self._resubscribes:
-            self._subscribe(now, frozen_at(subscription, now))
+            self._subscribe(now, freeze(subscription, now))
             self._renewals[subscription.node] = (now + INTERVAL, subscription)
         else:
             self._subscribe(now, subscription)
@@ -61,8 +61,8 @@ class ComparedEngine:
         """Update areas that have moved: by their clients' messages, or within the engine."""
         for node, (due, wanted) in list(self._renewals.items()):
             if due <= now:
-                self._subscribe(now, frozen_at(wanted, now))
-                if evolves(wanted, now):
+                self._subscribe(now, freeze(wanted, now))
+                if stops_evolving_at(wanted) > now:
                     self._renewals[node] = (due + INTERVAL, wanted)
                 else:
                     del self._renewals[node]

@@ -10,12 +10,11 @@ import numpy as np
 
 from nearcast.columns import grow
 from nearcast.matching import grid_build
-from nearcast.matching.freeze import Snapshot, snapshot, snapshot_wants, split_evolving
+from nearcast.matching.evolving_parts import Snapshot, snapshot, snapshot_wants, split_evolving
 from nearcast.matching.indexed_engine import RowSelection
-from nearcast.matching.lazy import EvolvingTable, RowScan, intersect_matches
-from nearcast.matching.matcher import Batch, Matches
+from nearcast.matching.lazy import LazyMatcher, RowScan
+from nearcast.matching.matcher import Batch, Matches, match_each
 from nearcast.matching.rows import ROW
-from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
 from nearcast.space.motion import FOREVER, SECOND, Time
@@ -53,28 +52,16 @@ class CachedRowScan(RowScan):
         return selected._replace(rows=self._versions[: self._rows.used])
 
 
-class CachedMatcher:
+class CachedMatcher(LazyMatcher):
     """CLEES: as `LazyMatcher`, but a value serves for up to `threshold_us`."""
 
     def __init__(self, threshold_us: Time = SECOND // 10) -> None:
+        super().__init__()
         _check_threshold(threshold_us)
         self._threshold = threshold_us
-        self._standard = SweptMatcher()
-        self._regions = CachedRowScan()
-        self._table = EvolvingTable()  # what has formulas, or filters that evolve
+        self._regions: CachedRowScan = CachedRowScan()
         self._snapshots: dict[SubscriptionId, Snapshot] = {}
         self._thresholds: dict[SubscriptionId, Time] = {}
-        self._both: dict[SubscriptionId, bool] = {}  # of what evolves: has it a still half too?
-        self._evaluations = 0
-        self._faults = 0
-
-    @property
-    def evaluations(self) -> int:
-        return self._evaluations + self._regions.evaluations
-
-    @property
-    def faults(self) -> int:
-        return self._faults + self._standard.faults
 
     def put(self, subscription: Subscription, threshold_us: Time | None = None) -> None:
         self.drop(subscription.id)
@@ -88,51 +75,29 @@ class CachedMatcher:
         self._both[subscription.id] = still is not None
         if evolving.filter is None and not isinstance(evolving.region, Formula):
             self._regions.remember(evolving, threshold)
-        else:
+        else:  # what has a formula, or a filter that evolves
             self._thresholds[subscription.id] = threshold
             self._table.put(evolving)
 
     def drop(self, subscription: SubscriptionId) -> None:
-        self._standard.drop(subscription)
-        if self._both.pop(subscription, None) is not None:
-            self._regions.drop(subscription)
-            self._table.drop(subscription)
-            self._thresholds.pop(subscription, None)
-            self._snapshots.pop(subscription, None)
+        super().drop(subscription)
+        self._thresholds.pop(subscription, None)
+        self._snapshots.pop(subscription, None)
 
     def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
-        still = self._standard.match(publication, at)
         self._regions.renew(publication.channel, at)
-        evolving = [*self._regions.match(publication, at), *self._recalled(publication, at)]
-        return intersect_matches(still, evolving, self._both)
+        return super().match(publication, at)
 
     def match_many(self, publications: Batch) -> Matches:
         """In order: a publication may use what an earlier one has evaluated."""
-        pairs = [
-            (i, s) for i, p in enumerate(publications.publications) for s in self.match(p, p.t)
-        ]
-        columns = np.array(pairs, np.int64).reshape(-1, 2)
-        return Matches(columns[:, 0], columns[:, 1])
+        return match_each(publications, self.match)
 
-    def due(self) -> Time | None:
-        return None
-
-    def refresh(self, now: Time) -> None:
-        """Versions are renewed when a publication needs them."""
-
-    def _recalled(self, publication: Publication, at: Time) -> list[SubscriptionId]:
-        matching = []
-        for half in self._table.covered(publication):
-            picture, threshold = self._snapshots.get(half.id), self._thresholds[half.id]
-            if picture is None or abs(at - picture.made) > threshold:
-                self._evaluations += 1
-                picture = self._snapshots[half.id] = snapshot(half, at)
-            outcome = snapshot_wants(half, picture, publication)
-            if outcome:
-                matching.append(half.id)
-            elif outcome is None:
-                self._faults += 1
-        return matching
+    def _check(self, half: Subscription, publication: Publication, at: Time) -> bool | None:
+        picture, threshold = self._snapshots.get(half.id), self._thresholds[half.id]
+        if picture is None or abs(at - picture.made) > threshold:
+            self._evaluations += 1
+            picture = self._snapshots[half.id] = snapshot(half, at)
+        return snapshot_wants(half, picture, publication)
 
 
 def _check_threshold(threshold: Time) -> None:

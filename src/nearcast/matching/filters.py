@@ -28,9 +28,8 @@ from nearcast.matching.formula_vm import (
     value,
 )
 from nearcast.matching.matcher import Integers
-from nearcast.model.expressions import Boolean, Text, evaluator
+from nearcast.model.expressions import Boolean, Text
 from nearcast.model.predicates import (
-    NO_VALUES,
     REMEMBERED_TEXTS,
     Predicate,
     others,
@@ -163,7 +162,7 @@ class Filters:
         if predicate.evolves:
             start = self._programs.add_bound(expression)
             return start, 0.0, 0, 0, column, operator, NUMBER
-        constant = evaluator(expression)(0.0, NO_VALUES)
+        constant = predicate.constant
         assert constant is not None, "the parser refuses a constant without a value"
         return NO_PROGRAM, constant, 0, 0, column, operator, NUMBER
 

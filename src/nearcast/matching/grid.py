@@ -15,7 +15,7 @@ import numpy as np
 from nearcast.columns import grow
 from nearcast.matching import formula_vm, grid_build
 from nearcast.matching.indexed_engine import IndexedEngine, RowSelection
-from nearcast.matching.matcher import Floats, Integers
+from nearcast.matching.matcher import Floats, Integers, Matcher
 from nearcast.matching.rows import FORMULA
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId, region_evolves
 from nearcast.space.motion import FOREVER, SECOND, Time
@@ -25,7 +25,7 @@ BOX_SIDES = ("vx", "gx"), ("vy", "gy"), ("vz", "gz")  # where a formula's row ha
 UNBOUNDED = -inf, -inf, -inf, inf, inf, inf
 
 
-class GridMatcher(IndexedEngine):
+class GridMatcher(IndexedEngine, Matcher):
     """The engine for regions: a hashed grid of several levels, rebuilt when it is worth it."""
 
     def __init__(self) -> None:

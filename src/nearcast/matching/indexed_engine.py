@@ -84,12 +84,6 @@ class IndexedEngine:
             publications.centre, publications.extent,
         )  # fmt: skip
 
-    def due(self) -> Time | None:
-        return None
-
-    def refresh(self, now: Time) -> None:
-        """Nothing becomes stale."""
-
     def _select_rows(self, count: int, lo: Time, hi: Time, reach: float) -> RowSelection:
         """For `count` publications between these moments, which reach about so far."""
         raise NotImplementedError

@@ -16,11 +16,9 @@ from nearcast.matching import grid_query
 from nearcast.matching.attributes import ValueType, type_of_value
 from nearcast.matching.grid import GridMatcher
 from nearcast.matching.indexed_engine import IndexedEngine, concatenate_columns
-from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matches
+from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matcher, Matches
 from nearcast.matching.residual_check import check_subscription
 from nearcast.matching.swept import is_bounded
-from nearcast.model.expressions import evaluator
-from nearcast.model.predicates import NO_VALUES
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId, Value
 from nearcast.space.motion import Path, Time
@@ -29,7 +27,7 @@ Key: TypeAlias = tuple[str, str, ValueType, Value]  # channel, attribute, and wh
 AT_ONCE = 2**18  # pairs that are tested at a time
 
 
-class KeyedMatcher:
+class KeyedMatcher(Matcher):
     """A grid for regions and a hash table for equalities of filters."""
 
     def __init__(self) -> None:
@@ -72,12 +70,6 @@ class KeyedMatcher:
             np.concatenate((found.subscription, others.subscription)),
             EvaluationCost(*concatenate_columns(columns)) if columns else None,
         )
-
-    def due(self) -> Time | None:
-        return None
-
-    def refresh(self, now: Time) -> None:
-        """Nothing becomes stale."""
 
 
 class EqualityTable(IndexedEngine):
@@ -178,7 +170,6 @@ def _equality_keys(subscription: Subscription) -> Iterator[Key]:
     if condition is None or isinstance(region, Formula | Path) or is_bounded(region):
         return
     for predicate in condition.parsed.items:
-        if predicate.operator == "==" and not predicate.evolves:
-            value = evaluator(predicate.expression)(0.0, NO_VALUES)
-            assert value is not None, "the parser refuses a constant without a value"
+        value = predicate.constant
+        if predicate.operator == "==" and value is not None:
             yield subscription.channel, predicate.attribute, type_of_value(value), value

@@ -13,9 +13,16 @@ from collections.abc import Iterable
 import numpy as np
 
 from nearcast.matching import grid_build
-from nearcast.matching.freeze import split_evolving
+from nearcast.matching.evolving_parts import split_evolving
 from nearcast.matching.indexed_engine import IndexedEngine, RowSelection
-from nearcast.matching.matcher import Batch, Integers, Matches
+from nearcast.matching.matcher import (
+    Batch,
+    Integers,
+    Matcher,
+    Matches,
+    concatenate_matches,
+    match_each,
+)
 from nearcast.matching.residual_check import check_subscription
 from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication
@@ -105,7 +112,7 @@ def intersect_match_columns(
     return Matches(publications[kept], ids[kept])
 
 
-class LazyMatcher:
+class LazyMatcher(Matcher):
     """LEES: evolving predicates are evaluated for each publication."""
 
     def __init__(self) -> None:
@@ -149,31 +156,19 @@ class LazyMatcher:
         moving = self._regions.match_many(publications)
         if not self._table:
             return intersect_match_columns(still, moving, self._both)
-        pairs = [
-            (i, s)
-            for i, publication in enumerate(publications.publications)
-            for s in self._evaluated(publication, publication.t)
-        ]
-        columns = np.array(pairs, np.int64).reshape(-1, 2)
-        evolving = Matches(
-            np.concatenate((moving.publication, columns[:, 0])),
-            np.concatenate((moving.subscription, columns[:, 1])),
-        )
+        evolving = concatenate_matches(moving, match_each(publications, self._evaluated))
         return intersect_match_columns(still, evolving, self._both)
-
-    def due(self) -> Time | None:
-        return None
-
-    def refresh(self, now: Time) -> None:
-        """Nothing is evaluated before a publication comes."""
 
     def _evaluated(self, publication: Publication, at: Time) -> list[SubscriptionId]:
         matching = []
         for half in self._table.covered(publication):
-            self._evaluations += 1
-            outcome = check_subscription(half, publication, at)
+            outcome = self._check(half, publication, at)
             if outcome:
                 matching.append(half.id)
             elif outcome is None:
                 self._faults += 1
         return matching
+
+    def _check(self, half: Subscription, publication: Publication, at: Time) -> bool | None:
+        self._evaluations += 1
+        return check_subscription(half, publication, at)

@@ -4,7 +4,7 @@
 drops. `match` takes one publication, `match_many` a batch in columns: no Python object per pair.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -65,8 +65,26 @@ class Matches(Struct, frozen=True):
     cost: EvaluationCost | None = None  # what formulas and filters cost, if the engine counts it
 
 
+def match_each(
+    publications: Batch, match: Callable[[Publication, Time], Iterable[SubscriptionId]]
+) -> Matches:
+    """The pairs that `match` gives for one publication at a time, in their order."""
+    pairs = [(i, s) for i, p in enumerate(publications.publications) for s in match(p, p.t)]
+    columns = np.array(pairs, np.int64).reshape(-1, 2)
+    return Matches(columns[:, 0], columns[:, 1])
+
+
+def concatenate_matches(a: Matches, b: Matches) -> Matches:
+    """The pairs of both, without their cost."""
+    return Matches(
+        np.concatenate((a.publication, b.publication)),
+        np.concatenate((a.subscription, b.subscription)),
+    )
+
+
 class Matcher(Protocol):
-    """Holds subscriptions and finds those that want a publication."""
+    """Holds subscriptions and finds those that want a publication. An engine may inherit from it:
+    then nothing becomes stale, and a batch is matched one by one."""
 
     def put(self, subscription: Subscription) -> None:
         """Add the subscription, or replace the one with the same id."""
@@ -81,13 +99,13 @@ class Matcher(Protocol):
         ...
 
     def match_many(self, publications: Batch) -> Matches:
-        """The same for a whole batch, each publication at its own `t`."""
-        ...
+        """The same for a whole batch, each publication at its own `t`; here one after the other."""
+        return match_each(publications, self.match)
 
     def due(self) -> Time | None:
         """When `refresh` is next due; None: never."""
-        ...
+        return None
 
     def refresh(self, now: Time) -> None:
         """Update what has become stale, in engines that trade freshness for speed."""
-        ...
+        del now

@@ -7,9 +7,10 @@ an answer is as stale as the version that gave it, one interval at most.
 
 from heapq import heappop, heappush
 
-from nearcast.matching.freeze import freeze, has_fault
+from nearcast.matching.evolving_parts import has_fault
 from nearcast.matching.matcher import Batch, Matches
 from nearcast.matching.swept import SweptMatcher
+from nearcast.model.freezing import freeze
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
     Subscription,

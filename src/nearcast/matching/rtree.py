@@ -10,78 +10,24 @@ lies outside the slice, moving regions are inserted anew for another one. The tr
 from collections.abc import Iterable
 from math import hypot, inf
 
-import numpy as np
 from msgspec import Struct
 
-from nearcast.matching.matcher import Batch, Matches
+from nearcast.matching.matcher import Matcher
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
-from nearcast.space.motion import SECOND, Moving, Path, Time, elapsed, grow_extent
-from nearcast.space.rtree import SPLITS, BoxBounds, choose, union
-from nearcast.space.shapes import DISC, Vector
+from nearcast.space.boxes import BoxBounds, Margin, box_around, swept_box, union
+from nearcast.space.motion import SECOND, Moving, Path, Time
+from nearcast.space.rtree import SPLITS, choose
 
 # Seconds that a slice may last. Its end costs two changes of the tree per moving region, each as
 # dear as several searches; so it is not cut short for the sake of tight boxes alone.
 SHORTEST, USUAL, LONGEST = 0.1, 1.0, 60.0
 
 NOWHERE = BoxBounds((inf, inf, inf), (-inf, -inf, -inf))  # the union of no boxes
-
-
-# Boxes around regions
-
-
-def widen_extent(half: float) -> float:
-    """A half-extent that covers every overlap that rounds to yes.
-
-    `overlap` finds a distance at most a few roundings too short, in proportion to the extents that
-    it compares it with: one part in 1e12 is more than enough. 1e-160, because the squares of
-    smaller distances underflow to nothing. Each box of a pair takes its own room, for neither knows
-    the extents of the other. Corners need none: rounding is monotone, so it never parts two boxes.
-    """
-    return half * 1.000000000001 + 1e-160
-
-
-def interval_along_line(begin: float, end: float, half: float) -> tuple[float, float]:
-    """Along one axis, what a half-extent covers while its centre goes from begin to end."""
-    low, high = min(begin, end), max(begin, end)
-    return low - widen_extent(half), high + widen_extent(half)
-
-
-def box_along_line(kind: int, begin: Vector, end: Vector, extents: Vector) -> BoxBounds:
-    """The box around a shape of these half-extents while its centre goes from begin to end."""
-    rx, ry, rz = extents
-    if kind == DISC:
-        ry = rz = rx
-    west, east = interval_along_line(begin[0], end[0], rx)
-    south, north = interval_along_line(begin[1], end[1], ry)
-    bottom, top = interval_along_line(begin[2], end[2], rz)
-    return BoxBounds((west, south, bottom), (east, north, top))
-
-
-def swept_box(region: Moving | Path, lo: Time, hi: Time) -> BoxBounds:
-    """The box around all that the region touches from lo to hi."""
-    if isinstance(region, Moving):
-        return leg_box(region, lo, hi)
-    # A leg that begins later is no concern, and one that arrives earlier stays where it arrives.
-    under_way = [region.leg(lo), *(leg for leg in region.legs if lo < leg.since <= hi)]
-    return union([leg_box(leg, lo, hi) for leg in under_way])
-
-
-def leg_box(leg: Moving, lo: Time, hi: Time) -> BoxBounds:
-    s, (vx, vy, vz), (gx, gy, gz) = leg.shape, leg.velocity, leg.growth
-    # Each step from the moment to the centre and to the extents is monotone, and so is rounding:
-    # the two ends of the slice bound all that lies between them.
-    begin, end = elapsed(lo, leg.since, leg.until), elapsed(hi, leg.since, leg.until)
-    return box_along_line(
-        s.kind,
-        (s.x + vx * begin, s.y + vy * begin, s.z + vz * begin),
-        (s.x + vx * end, s.y + vy * end, s.z + vz * end),
-        (
-            max(grow_extent(s.rx, gx, begin), grow_extent(s.rx, gx, end)),
-            max(grow_extent(s.ry, gy, begin), grow_extent(s.ry, gy, end)),
-            max(grow_extent(s.rz, gz, begin), grow_extent(s.rz, gz, end)),
-        ),
-    )
+# `overlap` finds a distance at most a few roundings too short, in proportion to the numbers that it
+# compares: one part in 1e12 is more than enough. 1e-160, because the squares of smaller distances
+# underflow to nothing. Each box of a pair takes its own room: neither knows the other.
+MARGIN = Margin(1e-12, 1e-160)
 
 
 def slice_seconds(regions: Iterable[Moving | Path], at: Time) -> float:
@@ -126,7 +72,7 @@ class TreeNode(Struct, eq=False):
 def touching(nodes: list[TreeNode], wanted: BoxBounds) -> list[TreeNode]:
     """Those whose boxes share a point with this one.
 
-    It is `space.rtree.overlaps` written out for three dimensions, which takes a fifth of the time;
+    It is `space.boxes.overlaps` written out for three dimensions, which takes a fifth of the time;
     and here is where a search spends it.
     """
     (west, south, bottom), (east, north, top) = wanted
@@ -233,7 +179,7 @@ class Tree:
 # The engine
 
 
-class RTreeMatcher:
+class RTreeMatcher(Matcher):
     """Matches with an R-tree in memory. Regions that move are in it by the box that they sweep."""
 
     def __init__(self, least: int = 4, most: int = 8, split: str = "rstar") -> None:
@@ -252,7 +198,7 @@ class RTreeMatcher:
             return
         if isinstance(region, Path) or region.moves:
             self._moving[subscription.id] = region
-        self.tree.insert(subscription.id, swept_box(region, *self._slice))
+        self.tree.insert(subscription.id, swept_box(region, *self._slice, MARGIN))
 
     def drop(self, subscription: SubscriptionId) -> None:
         known = self._subscriptions.pop(subscription, None)
@@ -266,24 +212,9 @@ class RTreeMatcher:
 
     def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
         self._cover(at)
-        s = publication.shape
-        centre = (s.x, s.y, s.z)
-        near = self.tree.search(box_along_line(s.kind, centre, centre, (s.rx, s.ry, s.rz)))
+        near = self.tree.search(box_around(publication.shape, MARGIN))
         candidates = sorted([*near, *self._apart])
         return [c for c in candidates if wants(self._subscriptions[c], publication, at)]
-
-    def match_many(self, publications: Batch) -> Matches:
-        pairs = [
-            (i, s) for i, p in enumerate(publications.publications) for s in self.match(p, p.t)
-        ]
-        columns = np.array(pairs, np.int64).reshape(-1, 2)
-        return Matches(columns[:, 0], columns[:, 1])
-
-    def due(self) -> Time | None:
-        return None
-
-    def refresh(self, now: Time) -> None:
-        """The slice renews itself when a publication leaves it."""
 
     def _cover(self, at: Time) -> None:
         """Insert what moves anew if its boxes were not made for this moment."""
@@ -293,7 +224,7 @@ class RTreeMatcher:
         ahead = round(slice_seconds(self._moving.values(), at) * SECOND)
         lo, hi = self._slice = at - ahead // 4, at + ahead  # publications may be a little late
         for subscription, region in self._moving.items():
-            box = swept_box(region, lo, hi)
+            box = swept_box(region, lo, hi, MARGIN)
             if box != self.tree.box(subscription):  # else it has arrived, or not yet begun
                 self.tree.remove(subscription)
                 self.tree.insert(subscription, box)

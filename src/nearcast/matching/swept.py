@@ -10,15 +10,18 @@ which the designs of [Evolving] build.
 
 from math import inf
 
-import numpy as np
-
 from nearcast.matching.attributes import AttributeComparison, AttributeIndex
 from nearcast.matching.grid import GridMatcher
-from nearcast.matching.matcher import Batch, Matches
+from nearcast.matching.matcher import (
+    Batch,
+    Matcher,
+    Matches,
+    concatenate_matches,
+    match_each,
+)
 from nearcast.matching.residual_check import check_subscription
-from nearcast.model.expressions import Boolean, Text, evaluator
 from nearcast.model.intervals import admitted_interval
-from nearcast.model.predicates import NO_VALUES, Predicate, has_bounded_axis
+from nearcast.model.predicates import Predicate, has_bounded_axis
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
     Filter,
@@ -34,7 +37,7 @@ from nearcast.space.motion import SECOND, Path, Time
 SHORTEST, USUAL, LONGEST = SECOND // 10, SECOND, 60 * SECOND  # that a slice may last
 
 
-class SweptMatcher:
+class SweptMatcher(Matcher):
     """A grid for regions and an attribute index for filters, both for a slice of time."""
 
     def __init__(self) -> None:
@@ -95,22 +98,7 @@ class SweptMatcher:
         if not self._conditional or not len(publications):
             return found
         self._cover(int(publications.t.min()), int(publications.t.max()), len(publications))
-        pairs = [
-            (i, subscription)
-            for i, publication in enumerate(publications.publications)
-            for subscription in self._wanting(publication, publication.t)
-        ]
-        columns = np.array(pairs, np.int64).reshape(-1, 2)
-        return Matches(
-            np.concatenate((found.publication, columns[:, 0])),
-            np.concatenate((found.subscription, columns[:, 1])),
-        )
-
-    def due(self) -> Time | None:
-        return None
-
-    def refresh(self, now: Time) -> None:
-        """A publication outside the slice begins a new one."""
+        return concatenate_matches(found, match_each(publications, self._wanting))
 
     def _wanting(self, publication: Publication, at: Time) -> list[SubscriptionId]:
         wanting = []
@@ -166,16 +154,9 @@ def _comparisons_over(
     """Comparisons that hold whenever the predicates do, for `t` from begin to end; None: never."""
     tests = []
     for predicate in predicates:
-        attribute, operator, expression = (
-            predicate.attribute, predicate.operator, predicate.expression,
-        )  # fmt: skip
-        if isinstance(expression, Text | Boolean):
-            tests.append(AttributeComparison(attribute, operator, expression.value))
-            continue
-        if not predicate.evolves:
-            constant = evaluator(expression)(0.0, NO_VALUES)
-            assert constant is not None, "the parser refuses a constant without a value"
-            tests.append(AttributeComparison(attribute, operator, constant))
+        attribute, constant = predicate.attribute, predicate.constant
+        if constant is not None:
+            tests.append(AttributeComparison(attribute, predicate.operator, constant))
             continue
         side = admitted_interval(predicate, begin, end)
         if side is None:

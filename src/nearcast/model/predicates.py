@@ -11,12 +11,12 @@ text, so `parse` remembers what it has read.
     predicate  = attribute ("<" | "<=" | ">" | ">=" | "==" | "!=") expression
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import inf, sqrt
 from operator import eq, ge, gt, le, lt, ne
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -38,8 +38,8 @@ from nearcast.space.shapes import DISC
 MAX_PREDICATES = 32
 AXES = ("x", "y", "z")
 # Matchers parse the same texts often. One takes some 5 kB once it has been evaluated;
-# the worst text that a client can send takes 75 kB, and 300 kB evaluated; a limit on
-# `expression_size` prevents that.
+# the worst text that a client can send takes 75 kB, and 300 kB evaluated; a
+# node's limit on steps prevents that.
 REMEMBERED_TEXTS = 8_192
 
 COMPARISONS: Mapping[str, Callable[..., bool]] = {
@@ -63,6 +63,16 @@ class Predicate(Struct, frozen=True, dict=True):
     @cached_property
     def evolves(self) -> bool:
         return Variable(TIME) in walk(self.expression)
+
+    @cached_property
+    def evaluate(self) -> Evaluator:
+        """The bound as a function of `t` and the variables' values."""
+        return evaluator(self.expression)
+
+    @property
+    def constant(self) -> Value | None:
+        """The bound, if it never changes."""
+        return None if self.evolves else self.evaluate(0.0, NO_VALUES)
 
 
 # One end of an interval as a function of time, and whether it is strict.
@@ -92,8 +102,7 @@ class Predicates(Struct, frozen=True, dict=True):
     @cached_property
     def _tests(self) -> tuple[tuple[str, Callable[..., bool], Evaluator], ...]:
         return tuple(
-            (item.attribute, COMPARISONS[item.operator], evaluator(item.expression))
-            for item in self._others
+            (item.attribute, COMPARISONS[item.operator], item.evaluate) for item in self._others
         )
 
     @cached_property
@@ -103,7 +112,7 @@ class Predicates(Struct, frozen=True, dict=True):
 
     def _bounds(self, axis: str, strict: str) -> tuple[_Side, ...]:
         return tuple(
-            (evaluator(item.expression), item.operator == strict)
+            (item.evaluate, item.operator == strict)
             for item in self._spatial
             if item.attribute == axis and item.operator in (strict, f"{strict}=", "==")
         )
@@ -163,33 +172,23 @@ def has_bounded_axis(predicates: Predicates) -> bool:
     return any(lows and highs for lows, highs in predicates._sides)
 
 
+def constant_bounds(items: Iterable[Predicate], attribute: str) -> tuple[float, float]:
+    """What comparisons with constant numbers leave of an attribute or axis: the lowest and the
+    highest number, in the wrong order if they leave nothing."""
+    low, high = -inf, inf
+    for item in items:
+        bound = item.constant if item.attribute == attribute else None
+        if isinstance(bound, float):
+            if item.operator in (">", ">=", "=="):
+                low = max(low, bound)
+            if item.operator in ("<", "<=", "=="):
+                high = min(high, bound)
+    return low, high
+
+
 def others(predicates: Predicates) -> tuple[Predicate, ...]:
     """The predicates over a publication's attributes: together, the filter."""
     return predicates._others
-
-
-def expression_size(predicates: Predicates) -> int:
-    """How many nodes all expressions have: what one evaluation takes, for a server's limits."""
-    return sum(1 for item in predicates.items for _ in walk(item.expression))
-
-
-class PredicateNames(NamedTuple):
-    """Each name once, in the order of first use; `t` is no variable here, see `evolves`."""
-
-    attributes: tuple[str, ...]
-    variables: tuple[str, ...]
-
-
-def collect_names(predicates: Predicates) -> PredicateNames:
-    """The attributes and variables that the predicates use."""
-    attributes = dict.fromkeys(item.attribute for item in predicates.items)
-    variables = dict.fromkeys(
-        node.name
-        for item in predicates.items
-        for node in walk(item.expression)
-        if isinstance(node, Variable) and node.name != TIME
-    )
-    return PredicateNames(tuple(attributes), tuple(variables))
 
 
 def accepts(
@@ -242,12 +241,7 @@ def run_frozen_tests(tests: FrozenTests, attributes: Mapping[str, Value]) -> boo
 
 def has_values(predicates: Predicates, t: float) -> bool:
     """Has every bound over x, y and z a value at `t`?"""
-    return all(
-        evaluate(t, NO_VALUES) is not None
-        for sides in predicates._sides
-        for side in sides
-        for evaluate, _ in side
-    )
+    return all(item.evaluate(t, NO_VALUES) is not None for item in predicates._spatial)
 
 
 def _comparable(value: Value | None, bound: Value | None) -> bool:

@@ -1,7 +1,7 @@
 """Deduplication: the network may deliver a message twice, the application gets it once."""
 
 from collections import deque
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ DUPLICATE_WINDOW: Time = 60 * SECOND  # later than this, no network brings a sec
 PUBLICATION_IDS = 2**53
 
 ReceiverNumbers = NDArray[np.int32]
+State = TypeVar("State")
 ReceiverSet = TypeVar("ReceiverSet", set[int], ReceiverNumbers)
 NO_RECEIVERS: ReceiverNumbers = np.empty(0, np.int32)
 
@@ -50,6 +51,29 @@ class DeliveredPublications:
             self._when = {p: t for p, t in self._when.items() if t >= horizon}
             self._room = max(REMEMBERED, 2 * len(self._when))
         return True
+
+
+class PublicationStates(Generic[State]):
+    """What a node has done with each publication of the last `window`, so that a second copy
+    changes nothing. Older ones are forgotten in bulk, when the next window has passed."""
+
+    def __init__(self, window: Time) -> None:
+        self._window = window
+        self._states: dict[PublicationId, State] = {}
+        self._former: dict[PublicationId, State] = {}
+        self._turned: Time = 0
+
+    def get(self, publication: PublicationId) -> State | None:
+        state = self._states.get(publication)
+        return self._former.get(publication) if state is None else state
+
+    def put(self, publication: PublicationId, state: State) -> None:
+        self._states[publication] = state
+
+    def forget(self, now: Time) -> None:
+        """Forget what was put before the last window, if one has passed."""
+        if now - self._turned > self._window:
+            self._former, self._states, self._turned = self._states, {}, now
 
 
 class ReceivedPublications:

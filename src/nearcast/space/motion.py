@@ -71,6 +71,11 @@ class Moving(Struct, frozen=True, array_like=True, tag=1):
     def moves(self) -> bool:
         return any(self.velocity) or any(self.growth)
 
+    @property
+    def axis_growth(self) -> Vector:
+        """Of the half-extent along each axis; a disc's radius grows by one number."""
+        return (self.growth[0],) * 3 if self.shape.kind == DISC else self.growth
+
     def stamped(self, now: Time) -> "Moving":
         return replace(self, since=now)
 

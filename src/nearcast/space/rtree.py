@@ -16,19 +16,10 @@ from collections.abc import Callable, Sequence
 from heapq import nlargest, nsmallest
 from itertools import accumulate, combinations, compress
 from math import inf, isfinite, isnan, prod
-from operator import le, sub
+from operator import sub
 from typing import NamedTuple
 
-
-class BoxBounds(NamedTuple):
-    """A box between two corners, closed at its border; a point has `low == high`.
-
-    Both corners have one coordinate per dimension, `low` nowhere above `high`. A side may be
-    unbounded: `-inf` in `low`, `+inf` in `high`, never the other way round, and never NaN.
-    """
-
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+from nearcast.space.boxes import BoxBounds, overlaps, require_one_dimension
 
 
 class Size(NamedTuple):
@@ -53,29 +44,6 @@ NOTHING = Size(0, 0.0, 0.0)
 # Boxes
 
 
-def union(boxes: Sequence[BoxBounds]) -> BoxBounds:
-    """The smallest box that contains all `boxes`."""
-    if not boxes:
-        raise ValueError("the union of no boxes is undefined")
-    _require_one_dimension(boxes)
-    lows, highs = zip(*boxes, strict=True)
-    return BoxBounds(
-        tuple(map(min, zip(*lows, strict=True))), tuple(map(max, zip(*highs, strict=True)))
-    )
-
-
-def overlaps(a: BoxBounds, b: BoxBounds) -> bool:
-    """Whether the boxes share a point; touching is overlapping."""
-    _require_one_dimension((a, b))
-    return all(map(le, a.low, b.high)) and all(map(le, b.low, a.high))
-
-
-def contains(a: BoxBounds, b: BoxBounds) -> bool:
-    """Whether all of `b` lies in `a`, its border included."""
-    _require_one_dimension((a, b))
-    return all(map(le, a.low, b.low)) and all(map(le, b.high, a.high))
-
-
 def volume(box: BoxBounds) -> Size:
     """The size of a box, to be compared with other sizes of the same dimension."""
     unbounded, extents = _extents(box)
@@ -96,7 +64,7 @@ def enlargement(box: BoxBounds, added: BoxBounds) -> Size:
 
     Its margin is the way that the bounded sides move.
     """
-    _require_one_dimension((box, added))
+    require_one_dimension((box, added))
     return _growth(box, volume(box), added)
 
 
@@ -160,7 +128,7 @@ def choose(boxes: Sequence[BoxBounds], added: BoxBounds) -> int:
     """
     if not boxes:
         raise ValueError("there is no box to choose from")
-    _require_one_dimension([*boxes, added])
+    require_one_dimension([*boxes, added])
     if len(added.low) == 2:
         chosen = _choose_in_plane(boxes, added)
         if chosen is not None:
@@ -350,16 +318,9 @@ SPLITS: dict[str, Split] = {
 # Wrong use
 
 
-def _require_one_dimension(boxes: Sequence[BoxBounds]) -> None:
-    expected = len(boxes[0].low)
-    for box in boxes:
-        if len(box.low) != expected:
-            raise ValueError(f"boxes of {expected} and {len(box.low)} dimensions cannot be mixed")
-
-
 def _require_splittable(boxes: Sequence[BoxBounds], least: int) -> None:
     if least < 1:
         raise ValueError(f"each group needs at least one box, not {least}")
     if len(boxes) < 2 * least:
         raise ValueError(f"{len(boxes)} boxes cannot fill two groups of at least {least}")
-    _require_one_dimension(boxes)
+    require_one_dimension(boxes)

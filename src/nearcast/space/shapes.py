@@ -61,6 +61,11 @@ class Shape(Struct, frozen=True, array_like=True):
         )  # fmt: skip
 
 
+def half_extents(shape: Shape) -> Vector:
+    """Along each axis; those of a disc are its radius."""
+    return (shape.rx,) * 3 if shape.kind == DISC else (shape.rx, shape.ry, shape.rz)
+
+
 def point(x: float, y: float, z: float = 0.0) -> Shape:
     """A point, in 2-D or 3-D."""
     return Shape(ShapeKind.POINT, float(x), float(y), float(z))

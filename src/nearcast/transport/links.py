@@ -175,6 +175,10 @@ class LinkTransport(ABC):
         self._links: dict[Link, None] = {}
         self._dirty: dict[NodeId, None] = {}
         self._awaited_records: dict[NodeId, asyncio.Future[PeerRecord]] = {}
+        self.prepare()
+
+    def prepare(self) -> None:  # noqa: B027
+        """Make what it takes to listen and to call, as this identity."""
 
     @abstractmethod
     async def listen(self) -> int:

@@ -30,7 +30,7 @@ from qh3.tls import SignatureAlgorithm
 from nearcast.errors import TraceError
 from nearcast.transport import links as bounds
 from nearcast.transport.identity import Identity, key_of_certificate
-from nearcast.transport.links import Link, LinkLimits, LinkTransport
+from nearcast.transport.links import Link, LinkTransport
 
 DATAGRAM = 1100  # bytes that fit a packet on any path, with all its headers
 IDLE_S = 30.0  # without a word, after which a link is forgotten
@@ -159,15 +159,8 @@ class _QuicListener(QuicServer):
 class QuicTransport(LinkTransport):
     """Links over QUIC."""
 
-    def __init__(
-        self,
-        identity: Identity,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        limits: LinkLimits | None = None,
-    ) -> None:
-        super().__init__(identity, host, port, limits)
-        self._accepting, self._calling = _configurations(identity)
+    def prepare(self) -> None:
+        self._accepting, self._calling = _configurations(self.identity)
         self._listening: asyncio.DatagramTransport | None = None
         self._closed = asyncio.Event()
         # Callers in their handshake, oldest first, and what cuts them when they are too slow.

@@ -14,7 +14,7 @@ from typing import cast
 
 from nearcast.transport import links as bounds
 from nearcast.transport.identity import Identity, key_of_certificate
-from nearcast.transport.links import Link, LinkLimits, LinkTransport
+from nearcast.transport.links import Link, LinkTransport
 
 log = logging.getLogger(__name__)
 
@@ -101,15 +101,8 @@ class _TlsConnection(asyncio.Protocol):
 class TlsTransport(LinkTransport):
     """Links over TLS 1.3 and TCP."""
 
-    def __init__(
-        self,
-        identity: Identity,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        limits: LinkLimits | None = None,
-    ) -> None:
-        super().__init__(identity, host, port, limits)
-        self._accepting, self._calling = _contexts(identity)
+    def prepare(self) -> None:
+        self._accepting, self._calling = _contexts(self.identity)
         self._listening: socket.socket | None = None
         self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
 

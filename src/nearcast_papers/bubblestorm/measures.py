@@ -232,12 +232,6 @@ class BubbleStormMeasures(PaperMeasures):
         names = sorted({row["kind"] for row in rows})
         return {name: self.rate((name,), **settings) for name in names}
 
-    def met_rate(self, **settings: Any) -> float:
-        """Connections that a peer opens or is asked for, per second of a whole run."""
-        runs = self.runs(**settings)
-        rows = self.rows("meetings", **settings)
-        return float(sum(row["met"] for row in rows) / sum(r.seconds * r.nodes for r in runs))
-
     # Single tables.
 
     def reckoned(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from nearcast.pipeline.spark.storage import RowGroup
 from nearcast.pipeline.truth.expected import (
     JoinStrategy,
     choose_strategy,
-    count_interested,
     expected_deliveries,
     part_edges,
 )
@@ -67,19 +66,6 @@ def test_spark_finds_exactly_what_brute_force_finds(
         should |= {(trace.run, p, s) for p, s in brute_force(interests, said)}
     assert len(should) > 1000
     assert found == should
-
-
-def test_counting_counts_what_the_pairs_are(spark: SparkSession, worlds: Path) -> None:
-    traces = storage.open_traces([worlds])
-    pairs = expected_deliveries(spark, traces).groupBy("run", "publication").count().collect()
-    counted = {
-        (r.run, r.publication): r.interested for r in count_interested(spark, traces).collect()
-    }
-    assert {key: n for key, n in counted.items() if n} == {
-        (r.run, r.publication): r["count"] for r in pairs
-    }
-    said = sum(reader.read(trace.path, "publications").num_rows for trace in traces)
-    assert len(counted) == said
 
 
 def piece(number: int, first: int, last: int, rows: int = 1_000_000) -> RowGroup:

@@ -8,27 +8,21 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nearcast.model.commands import Command, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.freezing import freeze
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.node import Deliver
-from nearcast.protocols.brokers.frozen import (
-    evolves,
-    frozen_at,
-    same_form,
-    tiles_touched,
-    values_of,
-    with_values,
-)
-from nearcast.protocols.brokers.interests import EVERYTHING
+from nearcast.protocols.brokers.interests import EVERYTHING, tiles_touched
 from nearcast.protocols.brokers.messages import Notify
-from nearcast.space.motion import SECOND, Moving, Path, line, path
+from nearcast.protocols.brokers.parametric import same_form, values_of, with_values
+from nearcast.space.boxes import BoxBounds
+from nearcast.space.motion import SECOND, Moving, line
 from nearcast.space.shapes import box, disc, point
 from support.broker_network import B, BrokerNetwork
-from support.strategies import TIMES, publications, subscriptions
+from support.strategies import TIMES, subscriptions
 
 INTERVAL = 500_000
 WALK = line(box(0, 0, 3, 2), (20.0, 10.0, 0.0), 2.0)
-WAIT = Moving(disc(1, 0, 1), since=5 * SECOND)
 NO_HEARTBEATS = {"interval_ms": 500.0, "threshold_ms": 500.0, "heartbeat_ms": 0.0}
 
 
@@ -279,21 +273,14 @@ def test_a_submission_time_that_is_sent_is_exact_and_one_taken_on_arrival_is_lat
     assert errors(moment="arrival", skew_ms=500.0) > 2 * late
 
 
-# Standing still.
+# Numbers of what stands still.
 
 
 @settings(deadline=None, max_examples=100)
-@given(wanted=subscriptions(), publication=publications(), t=TIMES)
-def test_a_frozen_interest_always_wants_what_the_interest_wanted_at_that_moment(
-    wanted: Subscription, publication: Publication, t: int
-) -> None:
-    still = frozen_at(wanted, t)
-    for later in (0, t, 10**9):
-        assert (still is not None and wants(still, publication, later)) == wants(
-            wanted, publication, t
-        )
+@given(wanted=subscriptions(), t=TIMES)
+def test_a_frozen_interest_is_made_again_of_its_values(wanted: Subscription, t: int) -> None:
+    still = freeze(wanted, t)
     if still is not None:
-        assert not evolves(still, 0)
         assert with_values(still, values_of(still)) == still
         assert same_form(still, still)
 
@@ -311,27 +298,6 @@ def test_new_numbers_must_fit_the_form() -> None:
     assert not same_form(wanted, replace(wanted, region=Moving(box(0, 0, 1, 1))))
 
 
-@pytest.mark.parametrize(
-    ("region", "moment", "answer"),
-    [
-        (WALK, 0, True),
-        (WALK, WALK.until, False),
-        (Moving(disc(0, 0, 1)), 0, False),
-        (Moving(disc(0, 0, 1), (1.0, 0.0, 0.0)), 10**12, True),
-        (path(disc(0, 0, 1), [(1.0, 0.0, 0.0), (1.0, 1.0, 0.0)], 1.0), SECOND, True),
-        (path(disc(0, 0, 1), [(1.0, 0.0, 0.0), (1.0, 1.0, 0.0)], 1.0), 2 * SECOND, False),
-        (Path((line(disc(0, 0, 1), (1.0, 0.0, 0.0), 1.0), WAIT)), 0, True),
-        (Path((line(disc(0, 0, 1), (1.0, 0.0, 0.0), 1.0), WAIT)), WAIT.since, False),
-        (Formula("x > 3"), 0, False),
-        (Formula("x > t"), 10**12, True),
-    ],
-)
-def test_an_interest_evolves_until_its_motion_ends(
-    region: object, moment: int, answer: bool
-) -> None:
-    assert evolves(Subscription(1, 1, region), moment) == answer
-
-
 @settings(deadline=None, max_examples=100)
 @given(
     x=st.floats(-100, 100),
@@ -342,7 +308,7 @@ def test_an_interest_evolves_until_its_motion_ends(
 def test_no_point_of_a_box_lies_outside_its_tiles(
     x: float, y: float, r: float, side: float
 ) -> None:
-    touched = tiles_touched(((x - r, y - r, 0.0), (x + r, y + r, 0.0)), side, 10**6)
+    touched = tiles_touched(BoxBounds((x - r, y - r, 0.0), (x + r, y + r, 0.0)), side, 10**6)
     assert touched is not None
     for corner in ((x - r, y - r), (x + r, y + r), (x, y)):
         assert any(

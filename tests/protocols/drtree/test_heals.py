@@ -16,7 +16,7 @@ from nearcast.protocols.drtree.member import ChildRecord, Member, OwnedNode
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.protocols.drtree.parameters import PROMOTES
 from nearcast.protocols.drtree.strategies import STRATEGIES
-from nearcast.space.rtree import BoxBounds
+from nearcast.space.boxes import BoxBounds
 from nearcast.space.shapes import point
 from support.drtree_worlds import DRTreeWorld, assert_delivered_exactly, settled_tree
 

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.node import Note
-from nearcast.protocols.drtree.boxes import touch
 from nearcast.protocols.drtree.interests import group_touching
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.protocols.drtree.parameters import AREAS, Parameters
 from nearcast.protocols.drtree.strategies import STRATEGIES
+from nearcast.space.boxes import BoxBounds, overlaps
 from nearcast.space.motion import Moving, line
-from nearcast.space.rtree import BoxBounds
 from nearcast.space.shapes import box, disc, point
 from support.drtree_worlds import DRTreeWorld, assert_delivered_exactly
 
@@ -29,7 +28,7 @@ BOXES = st.tuples(SIDES, SIDES).map(
 def test_two_areas_are_in_one_group_if_a_chain_of_touching_ones_leads_to_the_other(
     areas: dict[int, BoxBounds],
 ) -> None:
-    reached = {a: {b for b in areas if touch(areas[a], areas[b])} for a in areas}
+    reached = {a: {b for b in areas if overlaps(areas[a], areas[b])} for a in areas}
     for via in areas:
         for one in areas:
             if via in reached[one]:

@@ -52,9 +52,6 @@ BLOCK_SCHEMA = pa.schema(
         pa.field("block", pa.binary()),
     ]
 )
-COUNT_SCHEMA = pa.schema(
-    [RUN, pa.field("publication", pa.int64()), pa.field("interested", pa.int64())]
-)
 
 
 def expected_deliveries(
@@ -64,26 +61,11 @@ def expected_deliveries(
     return run_join(spark, traces, strategy, emit_pairs, PAIR_SCHEMA)
 
 
-def count_interested(
-    spark: SparkSession, traces: Sequence[OpenedTrace], strategy: JoinStrategy | None = None
-) -> DataFrame:
-    """How many subscriptions each publication should have reached. No pair leaves its task."""
-    return run_join(spark, traces, strategy, emit_counts, COUNT_SCHEMA)
-
-
 def emit_pairs(run: str, spans: pa.Table, publications: pa.Table) -> Iterator[pa.RecordBatch]:
     ids = join.column_or_zeros(publications, "publication")
     for which, subscription in join.find_pairs(spans, publications):
         runs = pa.repeat(run, len(which))
         yield pa.RecordBatch.from_arrays([runs, ids[which], subscription], schema=PAIR_SCHEMA)
-
-
-def emit_counts(run: str, spans: pa.Table, publications: pa.Table) -> Iterator[pa.RecordBatch]:
-    ids = join.column_or_zeros(publications, "publication")
-    total = np.zeros(len(ids), np.int64)
-    for which, _ in join.find_pairs(spans, publications):
-        total += np.bincount(which, minlength=len(ids))
-    yield pa.RecordBatch.from_arrays([pa.repeat(run, len(ids)), ids, total], schema=COUNT_SCHEMA)
 
 
 def run_join(

@@ -17,7 +17,6 @@ from nearcast.matching.matcher import Matcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.brokers.frozen import with_values
 from nearcast.protocols.brokers.messages import (
     Adjust,
     Advertise,
@@ -36,6 +35,7 @@ from nearcast.protocols.brokers.messages import (
     UnknownClient,
 )
 from nearcast.protocols.brokers.parameters import MILLISECOND, Parameters
+from nearcast.protocols.brokers.parametric import with_values
 from nearcast.protocols.brokers.routes import RoutedInterest, RoutingTable
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, Time

@@ -19,8 +19,7 @@ from nearcast.model.interests import (
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Effect, Message, Node, Timer
-from nearcast.protocols.brokers.covering import bounds, conforms
-from nearcast.protocols.brokers.frozen import same_form, values_of
+from nearcast.protocols.brokers.covering import conforms
 from nearcast.protocols.brokers.interests import make_design
 from nearcast.protocols.brokers.messages import (
     Adjust,
@@ -39,8 +38,10 @@ from nearcast.protocols.brokers.messages import (
     Version,
 )
 from nearcast.protocols.brokers.parameters import Parameters
+from nearcast.protocols.brokers.parametric import same_form, values_of
 from nearcast.protocols.brokers.routes import digest
 from nearcast.protocols.dedup import DeliveredPublications, publication_key
+from nearcast.space.boxes import box_around
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, Vector, cuboid
 
@@ -308,7 +309,7 @@ class BrokerClient(Node):
 
 def _around(shape: Shape, extent: float) -> Shape:
     """A box about a shape that reaches so far beyond it."""
-    low, high = bounds(shape)
+    low, high = box_around(shape)
     sizes = [(b - a) / 2 + extent for a, b in zip(low, high, strict=True)]
     if not max(sizes) <= LARGEST:
         return EVERYWHERE

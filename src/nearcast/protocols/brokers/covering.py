@@ -9,34 +9,18 @@ margin is a million times what rounding does to a publication as large as the re
 """
 
 from collections.abc import Iterable
-from math import inf, isfinite, sqrt
-from typing import TypeAlias
+from math import isfinite, sqrt
 
-from nearcast.model import predicates
-from nearcast.model.expressions import Boolean, Text, evaluator
+from nearcast.model.predicates import AXES, constant_bounds
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Region, Subscription
 from nearcast.protocols.brokers.messages import Advertisement
-from nearcast.space.motion import Moving, Path
-from nearcast.space.shapes import BOX, DISC, EVERYWHERE, Shape, Vector
+from nearcast.space.boxes import BoxBounds, Margin, box_around, contains, overlaps, swept_box
+from nearcast.space.motion import LATEST, Moving, Path
+from nearcast.space.shapes import BOX, DISC, EVERYWHERE, Shape, half_extents
 
-Bounds: TypeAlias = tuple[Vector, Vector]
-ENDLESS: Bounds = ((-inf, -inf, -inf), (inf, inf, inf))
-MARGIN = 1e-9  # of the numbers at hand: far above the rounding of a few operations
-
-
-def extents(shape: Shape) -> Vector:
-    return (shape.rx,) * 3 if shape.kind == DISC else (shape.rx, shape.ry, shape.rz)
-
-
-def bounds(shape: Shape) -> Bounds:
-    (rx, ry, rz), s = extents(shape), shape
-    return (s.x - rx, s.y - ry, s.z - rz), (s.x + rx, s.y + ry, s.z + rz)
-
-
-def within(small: Bounds, large: Bounds) -> bool:
-    (low, high), (least, most) = small, large
-    return all(least[k] <= low[k] and high[k] <= most[k] for k in range(3))
+ENDLESS = box_around(EVERYWHERE)
+MARGIN = Margin(1e-9, 1e-9)  # of the numbers at hand: far above the rounding of a few operations
 
 
 def leg_ends(region: Region) -> list[Shape] | None:
@@ -57,34 +41,18 @@ def leg_ends(region: Region) -> list[Shape] | None:
 def rounding_margin(shapes: Iterable[Shape]) -> float:
     """More than rounding can do to any border of theirs: borders are differences of large numbers,
     so it is the size of these that counts."""
-    numbers = (abs(n) for s in shapes for n in (s.x, s.y, s.z, *extents(s)))
-    return MARGIN * max((1.0, *filter(isfinite, numbers)))
+    numbers = (abs(n) for s in shapes for n in (s.x, s.y, s.z, *half_extents(s)))
+    return MARGIN.relative * max((1.0, *filter(isfinite, numbers)))
 
 
-def bounds_for_ever(region: Region) -> Bounds:
+def bounds_for_ever(region: Region) -> BoxBounds:
     """A box that the region never leaves; where that is not known, without bounds."""
     if isinstance(region, Formula):
-        return _reach_of_formula(region)
-    shapes = leg_ends(region)
-    if shapes is None:
+        items = region.parsed.items
+        return BoxBounds(*zip(*(constant_bounds(items, axis) for axis in AXES), strict=True))
+    if leg_ends(region) is None:
         return ENDLESS
-    boxes, margin = [bounds(shape) for shape in shapes], rounding_margin(shapes)
-    low = [min(box[0][axis] for box in boxes) - margin for axis in range(3)]
-    high = [max(box[1][axis] for box in boxes) + margin for axis in range(3)]
-    return (low[0], low[1], low[2]), (high[0], high[1], high[2])
-
-
-def _reach_of_formula(region: Formula) -> Bounds:
-    low, high = [-inf, -inf, -inf], [inf, inf, inf]
-    for item in predicates.spatial(predicates.parse(region.text)):
-        bound = None if item.evolves else evaluator(item.expression)(0.0, {})
-        if isinstance(bound, float):
-            axis = predicates.AXES.index(item.attribute)
-            if item.operator in (">", ">=", "=="):
-                low[axis] = max(low[axis], bound)
-            if item.operator in ("<", "<=", "=="):
-                high[axis] = min(high[axis], bound)
-    return (low[0], low[1], low[2]), (high[0], high[1], high[2])
+    return swept_box(region, region.since, LATEST, MARGIN)
 
 
 # Covering.
@@ -119,15 +87,15 @@ def _beginning(region: Moving | Path) -> Shape:
 def _filter_covers(a: Filter | None, b: Filter | None) -> bool:
     if a is None or a == b:
         return True
-    return b is not None and a.text == b.text and not predicates.parse(a.text).evolves
+    return b is not None and a.text == b.text and not a.parsed.evolves
 
 
 def _inside(small: Shape, large: Shape, margin: float) -> bool:
     if large.kind == DISC:
         return _farthest(small, large) + margin <= large.rx
     centres = ((small.x, large.x), (small.y, large.y), (small.z, large.z))
-    widths = zip(extents(small), extents(large), strict=True)
-    low, high = bounds(small)
+    widths = zip(half_extents(small), half_extents(large), strict=True)
+    low, high = box_around(small)
     for axis, ((c, k), (r, wide)) in enumerate(zip(centres, widths, strict=True)):
         about_one_centre = c == k and r <= wide  # both compare |d| with a sum: no rounding differs
         apart = k - wide + margin <= low[axis] and high[axis] <= k + wide - margin
@@ -152,7 +120,7 @@ def conforms(publication: Publication, advertisement: Advertisement) -> bool:
     """Is this a publication that was advertised?"""
     if advertisement.channel not in (None, publication.channel):
         return False
-    if not within(bounds(publication.shape), bounds(advertisement.area)):
+    if not contains(box_around(advertisement.area), box_around(publication.shape)):
         return False
     chosen = advertisement.filter
     return chosen is None or chosen.accepts(publication.attributes, publication.t)
@@ -163,10 +131,8 @@ def intersects(advertisement: Advertisement, subscription: Subscription) -> bool
     if advertisement.channel not in (None, subscription.channel):
         return False
     if advertisement.area != EVERYWHERE:
-        low, high = bounds_for_ever(subscription.region)
-        least, most = bounds(advertisement.area)
-        margin = rounding_margin((advertisement.area,))
-        if any(high[k] + margin < least[k] or most[k] + margin < low[k] for k in range(3)):
+        reach = bounds_for_ever(subscription.region)
+        if not overlaps(reach, box_around(advertisement.area, MARGIN)):
             return False
     return not _apart(advertisement.filter, subscription.filter)
 
@@ -175,21 +141,11 @@ def _apart(a: Filter | None, b: Filter | None) -> bool:
     """Do two filters contradict each other in an attribute, by bounds that never change?"""
     if a is None or b is None:
         return False
-    low: dict[str, float] = {}
-    high: dict[str, float] = {}
+    items = *a.parsed.items, *b.parsed.items
     equal: dict[str, str | bool] = {}
-    for item in (*predicates.parse(a.text).items, *predicates.parse(b.text).items):
-        name = item.attribute
-        if isinstance(item.expression, Text | Boolean):
-            if item.operator == "==" and equal.setdefault(name, item.expression.value) != (
-                item.expression.value
-            ):
-                return True
-            continue
-        bound = None if item.evolves else evaluator(item.expression)(0.0, {})
-        if isinstance(bound, float):
-            if item.operator in (">", ">=", "=="):
-                low[name] = max(low.get(name, -inf), bound)
-            if item.operator in ("<", "<=", "=="):
-                high[name] = min(high.get(name, inf), bound)
-    return any(bound > high.get(name, inf) for name, bound in low.items())
+    for item in items:
+        bound = item.constant if item.operator == "==" else None
+        if isinstance(bound, str | bool) and equal.setdefault(item.attribute, bound) != bound:
+            return True
+    bounds = (constant_bounds(items, name) for name in dict.fromkeys(i.attribute for i in items))
+    return any(low > high for low, high in bounds)

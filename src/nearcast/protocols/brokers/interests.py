@@ -17,15 +17,25 @@ an engine with stale knowledge misses or adds; a client that filtered by its own
 would hide it. With topics, filtering is the client's part of the design.
 """
 
+from math import inf
 from typing import Protocol, TypeAlias
 
 from msgspec.structs import replace
 
+from nearcast.model import predicates
+from nearcast.model.freezing import freeze
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Formula, NodeId, Subscription, SubscriptionId
-from nearcast.protocols.brokers.covering import Bounds, within
-from nearcast.protocols.brokers.frozen import box_at, enlarged, evolves, frozen_at, tiles_touched
+from nearcast.model.subscription import (
+    Formula,
+    NodeId,
+    Region,
+    Subscription,
+    SubscriptionId,
+    seconds_since,
+    stops_evolving_at,
+)
 from nearcast.protocols.brokers.parameters import RESUBSCRIBE, Parameters
+from nearcast.space.boxes import BoxBounds, box_around, contains
 from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import EVERYWHERE, cuboid
 
@@ -71,11 +81,11 @@ class AreaDesign:
         self._frozen = frozen
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
-        part = frozen_at(wanted, now) if self._frozen else wanted
+        part = freeze(wanted, now) if self._frozen else wanted
         return [] if part is None else [part]
 
     def renews(self, wanted: Subscription, now: Time) -> bool:
-        return self._frozen and evolves(wanted, now)
+        return self._frozen and stops_evolving_at(wanted) > now
 
     def meaning(self, name: SubscriptionId) -> SubscriptionId | None:
         return name
@@ -135,7 +145,7 @@ class TileDesign(TopicDesign):
         return Subscription(name, wanted.node, region, None, wanted.channel, wanted.echo)
 
     def renews(self, wanted: Subscription, now: Time) -> bool:
-        return evolves(wanted, now)
+        return stops_evolving_at(wanted) > now
 
     def publications_to_send(self, publication: Publication) -> list[Publication]:
         return [publication]
@@ -152,7 +162,7 @@ class ObjectDesign(TopicDesign):
         super().__init__()
         self._interval, self._margin = interval, margin
         self._found: dict[SubscriptionId, dict[NodeId, Time]] = {}
-        self._discovery_boxes: dict[SubscriptionId, Bounds] = {}
+        self._discovery_boxes: dict[SubscriptionId, BoxBounds] = {}
         self._shown: dict[str, Time] = {}  # when it last published for discovery, by channel
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
@@ -167,10 +177,10 @@ class ObjectDesign(TopicDesign):
             return topics
         return [*topics, self._topic(wanted, "", self._discovery_region(wanted.id, box))]
 
-    def _discovery_region(self, wanted: SubscriptionId, box: Bounds) -> Moving | Formula:
+    def _discovery_region(self, wanted: SubscriptionId, box: BoxBounds) -> Moving | Formula:
         """Where to discover others: a box that stays until the area comes too near its border."""
         around = self._discovery_boxes.get(wanted)
-        if around is None or not within(enlarged(box, self._margin / 2), around):
+        if around is None or not contains(around, enlarged(box, self._margin / 2)):
             around = self._discovery_boxes[wanted] = enlarged(box, self._margin)
         (a, b, c), (d, e, f) = around
         text = f"x >= {a!r}, x <= {d!r}, y >= {b!r}, y <= {e!r}, z >= {c!r}, z <= {f!r}"
@@ -199,6 +209,40 @@ class ObjectDesign(TopicDesign):
             return replace(received, channel=channel)
         self._found.setdefault(wanted.id, {})[received.node] = now
         return None
+
+
+def box_at(region: Region, t: Time) -> BoxBounds | None:
+    """The box around a region at one moment; None: it is empty then."""
+    if not isinstance(region, Formula):
+        return box_around(region.at(t))
+    zone = predicates.box_at(region.parsed, seconds_since(region.since, t))
+    if zone is None:
+        return None
+    return BoxBounds((zone.x.low, zone.y.low, zone.z.low), (zone.x.high, zone.y.high, zone.z.high))
+
+
+def enlarged(box: BoxBounds, by: float) -> BoxBounds:
+    return BoxBounds(tuple(low - by for low in box.low), tuple(high + by for high in box.high))
+
+
+def tiles_touched(box: BoxBounds, side: float, most: int) -> list[tuple[int, int, int]] | None:
+    """The tiles that a box touches; None: there are more than `most`."""
+    low, high = box
+    if min(low) == -inf or max(high) == inf:
+        return None
+    first = [int(number // side) for number in low]
+    last = [int(number // side) for number in high]
+    number = 1
+    for a, b in zip(first, last, strict=True):
+        number *= b - a + 1
+    if number > most:
+        return None
+    return [
+        (x, y, z)
+        for x in range(first[0], last[0] + 1)
+        for y in range(first[1], last[1] + 1)
+        for z in range(first[2], last[2] + 1)
+    ]
 
 
 def make_design(parameters: Parameters) -> SubscriptionDesign:

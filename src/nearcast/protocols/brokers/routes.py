@@ -18,7 +18,6 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription
 from nearcast.node import Message
 from nearcast.protocols.brokers.covering import conforms, covers, intersects
-from nearcast.protocols.brokers.frozen import values_of
 from nearcast.protocols.brokers.messages import (
     Adjust,
     Advertise,
@@ -30,6 +29,7 @@ from nearcast.protocols.brokers.messages import (
     Unadvertise,
     Version,
 )
+from nearcast.protocols.brokers.parametric import values_of
 from nearcast.space.motion import Time
 
 MAX_LISTED = 20_000  # names of each kind in an inventory: it must fit one message

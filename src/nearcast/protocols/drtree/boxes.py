@@ -2,28 +2,26 @@
 
 The first dimensions are places (x, y, z), further ones are attributes: a filter's comparisons bound
 the box there, and "if one attribute is undefined, then the corresponding rectangle is unbounded".
-A box may be too large, which costs messages; it must never be too small, which costs deliveries. So
-every side is moved outward by more than the arithmetic can have been wrong by; who really wants a
+Every side is moved outward by more than the arithmetic can have been wrong by; who really wants a
 publication is decided by `model.publication.wants` alone, at the leaf.
 """
 
 from collections.abc import Iterable, Sequence
 from math import inf
-from operator import eq, le
+from operator import eq
 from typing import Protocol, TypeAlias
 
-from nearcast.model import predicates
-from nearcast.model.expressions import evaluator
+from nearcast.model.predicates import AXES, constant_bounds
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Formula, Region, Subscription
-from nearcast.space.motion import Moving, Path, Time
-from nearcast.space.rtree import BoxBounds
-from nearcast.space.shapes import DISC, POINT, Shape
+from nearcast.model.subscription import Formula, Subscription
+from nearcast.space.boxes import BoxBounds, Margin, box_around, overlaps, swept_box
+from nearcast.space.motion import Time
+from nearcast.space.shapes import POINT
 
 Box: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  # as it travels
 BoxSide: TypeAlias = tuple[float, float]
-AXES = predicates.AXES
 ROUNDING = 1e-15  # relative to the numbers that went in; a float is wrong by 1.2e-16
+MARGIN = Margin(ROUNDING)
 EVERYWHERE: BoxSide = (-inf, inf)
 
 
@@ -34,18 +32,13 @@ class HasBox(Protocol):
     def box(self) -> Box: ...
 
 
-def touch(a: Box, b: Box) -> bool:
-    """Do two boxes of equal dimension share a point?"""
-    return all(map(le, a[0], b[1])) and all(map(le, b[0], a[1]))
-
-
 def touching(boxes: Iterable[tuple[int, HasBox]], by: Box) -> list[int]:
     """The names of all that have a box which touches this one: asked at every hop of a publication.
 
     In the plane it is written out, which is five times as fast.
     """
     if len(by[0]) != 2:
-        return [name for name, one in boxes if touch(one.box, by)]
+        return [name for name, one in boxes if overlaps(one.box, by)]
     (west, south), (east, north) = by
     found = []
     for name, one in boxes:
@@ -53,19 +46,6 @@ def touching(boxes: Iterable[tuple[int, HasBox]], by: Box) -> list[int]:
         if left <= east and right >= west and bottom <= north and top >= south:
             found.append(name)
     return found
-
-
-def inside(a: Box, b: Box) -> bool:
-    """Is all of `a` in `b`?"""
-    return all(map(le, b[0], a[0])) and all(map(le, a[1], b[1]))
-
-
-def enclosing_box(boxes: Iterable[Box]) -> BoxBounds:
-    """The smallest box around these, at least one."""
-    lows, highs = zip(*boxes, strict=True)
-    return BoxBounds(
-        tuple(map(min, zip(*lows, strict=True))), tuple(map(max, zip(*highs, strict=True)))
-    )
 
 
 def is_valid_box(box: Box, dimensions: int) -> bool:
@@ -86,9 +66,6 @@ def require_numbers(box: Box) -> None:
         raise ValueError("a box has a side that is not a number")
 
 
-# Publications.
-
-
 def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> BoxBounds:
     """What it may touch. Without a number for an attribute it may touch anything there."""
     shape = publication.shape
@@ -96,101 +73,46 @@ def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> B
         x, y = shape.x, shape.y
         dx, dy = abs(x) * ROUNDING, abs(y) * ROUNDING
         return BoxBounds((x - dx, y - dy), (x + dx, y + dy))
-    sides = [
-        _reach(shape, AXES.index(name), 0.0)
-        if name in AXES
-        else _value(publication.attributes.get(name))
-        for name in dimensions
-    ]
-    lows, highs = zip(*sides, strict=True)
-    return BoxBounds(lows, highs)
-
-
-def _value(value: object) -> BoxSide:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return EVERYWHERE
-    slack = abs(value) * ROUNDING
-    return value - slack, value + slack
-
-
-# Subscriptions.
+    lows, highs = box_around(shape, MARGIN)
+    sides = []
+    for name in dimensions:
+        value = publication.attributes.get(name)
+        if name in AXES:
+            side = lows[AXES.index(name)], highs[AXES.index(name)]
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            side = EVERYWHERE
+        else:
+            side = _widened(value, value)
+        sides.append(side)
+    return _box(sides)
 
 
 def box_of_subscription(
     subscription: Subscription, dimensions: Sequence[str], begin: Time, end: Time
 ) -> BoxBounds | None:
-    """Where the interest is at any time from `begin` to `end`; None: nowhere, ever."""
-    sides: list[BoxSide] = []
+    """Where the interest is at any time from `begin` to `end`; None: nowhere, ever.
+
+    Of formulas and filters, bounds that evolve bound nothing.
+    """
+    region, condition = subscription.region, subscription.filter
+    swept = None if isinstance(region, Formula) else swept_box(region, begin, end, MARGIN)
+    sides = []
     for name in dimensions:
-        if name in AXES:
-            side = _region_side(subscription.region, name, begin, end)
+        if name in AXES and swept is not None:
+            side = swept.low[AXES.index(name)], swept.high[AXES.index(name)]
         else:
-            text = subscription.filter.text if subscription.filter else None
-            side = _bounds(text, name) if text else EVERYWHERE
-        if side is None:
+            text = region if isinstance(region, Formula) and name in AXES else condition
+            side = _widened(*constant_bounds(text.parsed.items if text else (), name))
+        if side[0] > side[1]:
             return None
         sides.append(side)
+    return _box(sides)
+
+
+def _widened(low: float, high: float) -> BoxSide:
+    return low - abs(low) * ROUNDING, high + abs(high) * ROUNDING
+
+
+def _box(sides: Sequence[BoxSide]) -> BoxBounds:
     lows, highs = zip(*sides, strict=True)
     return BoxBounds(lows, highs)
-
-
-def evolves(subscription: Subscription) -> bool:
-    """Does its box change by itself? A formula's does not: what evolves in it is unbounded."""
-    region = subscription.region
-    return isinstance(region, Path) or (isinstance(region, Moving) and region.moves)
-
-
-def _region_side(region: Region, name: str, begin: Time, end: Time) -> BoxSide | None:
-    if isinstance(region, Formula):
-        return _bounds(region.text, name)
-    axis = AXES.index(name)
-    if isinstance(region, Moving):
-        return _sweep(region, axis, begin, end)
-    first, legs = region.leg(begin), region.legs
-    under_way = [leg for leg in legs if leg is first or begin < leg.since <= end]
-    sides = [_sweep(leg, axis, max(begin, leg.since), end) for leg in under_way]
-    return min(low for low, _ in sides), max(high for _, high in sides)
-
-
-def _sweep(leg: Moving, axis: int, begin: Time, end: Time) -> BoxSide:
-    """Both ends of a linear motion, which stops at `until`: what lies between is between them."""
-    if not leg.moves:
-        return _reach(leg.shape, axis, 0.0)
-    wrong = _wrong(leg, axis, end)
-    moments = [begin, end] if not begin < leg.until < end else [begin, leg.until, end]
-    sides = [_reach(leg.at(t), axis, wrong) for t in moments]
-    return min(low for low, _ in sides), max(high for _, high in sides)
-
-
-def _wrong(leg: Moving, axis: int, end: Time) -> float:
-    seconds = max(0, min(end, leg.until) - leg.since) / 1e6
-    grows = leg.growth[0 if leg.shape.kind == DISC else axis]
-    return (_middle(leg.shape, axis) + (abs(leg.velocity[axis]) + abs(grows)) * seconds) * ROUNDING
-
-
-def _middle(shape: Shape, axis: int) -> float:
-    return abs((shape.x, shape.y, shape.z)[axis])
-
-
-def _reach(shape: Shape, axis: int, wrong: float) -> BoxSide:
-    middle = (shape.x, shape.y, shape.z)[axis]
-    extent = shape.rx if shape.kind == DISC else (shape.rx, shape.ry, shape.rz)[axis]
-    slack = (abs(middle) + extent) * ROUNDING + wrong
-    return middle - extent - slack, middle + extent + slack
-
-
-def _bounds(text: str, name: str) -> BoxSide | None:
-    """What the comparisons with constants leave of an axis or attribute; None: nothing."""
-    low, high = -inf, inf
-    for item in predicates.parse(text).items:
-        if item.attribute != name or item.evolves:
-            continue
-        bound = evaluator(item.expression)(0.0, predicates.NO_VALUES)
-        if isinstance(bound, bool) or not isinstance(bound, int | float):
-            continue
-        slack = abs(bound) * ROUNDING
-        if item.operator in (">", ">=", "=="):
-            low = max(low, bound - slack)
-        if item.operator in ("<", "<=", "=="):
-            high = min(high, bound + slack)
-    return (low, high) if low <= high else None

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nearcast.model.publication import Publication, wants
-from nearcast.model.subscription import Subscription, SubscriptionId
-from nearcast.protocols.drtree.boxes import Box, box_of_subscription, enclosing_box, evolves, touch
+from nearcast.model.subscription import Formula, Subscription, SubscriptionId, region_evolves
+from nearcast.protocols.drtree.boxes import Box, box_of_subscription
+from nearcast.space.boxes import BoxBounds, overlaps, union
 from nearcast.space.motion import Time
-from nearcast.space.rtree import BoxBounds
 
 
 class SlotVersion(NamedTuple):
@@ -86,7 +86,7 @@ class MemberInterests:
                     )
                     if box is not None:
                         boxes.append(box)
-        return enclosing_box(boxes) if boxes else None
+        return union(boxes) if boxes else None
 
     def areas(
         self, dimensions: Sequence[str], begin: Time, end: Time
@@ -102,11 +102,13 @@ class MemberInterests:
         return found
 
     def box_changes(self, slot: int) -> bool:
-        """Will its box change by itself?"""
+        """Will its box change by itself? That of a formula does not: what evolves is unbounded."""
         for versions in self._versions.values():
             last = versions[-1].wanted
             if any(version.slot == slot for version in versions) and (
-                len(versions) > 1 or last is None or evolves(last)
+                len(versions) > 1
+                or last is None
+                or (not isinstance(last.region, Formula) and region_evolves(last.region))
             ):
                 return True
         return False
@@ -118,7 +120,7 @@ def group_touching(areas: Mapping[SubscriptionId, Box]) -> list[list[Subscriptio
     """
     groups: list[list[SubscriptionId]] = []
     for subscription, box in areas.items():
-        near = [group for group in groups if any(touch(areas[other], box) for other in group)]
+        near = [group for group in groups if any(overlaps(areas[other], box) for other in group)]
         groups = [group for group in groups if group not in near]
         groups.append([*(other for group in near for other in group), subscription])
     return groups

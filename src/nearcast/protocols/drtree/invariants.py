@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
-from nearcast.protocols.drtree.boxes import enclosing_box
 from nearcast.protocols.drtree.links import ANCESTORS, BROTHERS, LINKS_OF_STRATEGY, ROOT
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import Address
 from nearcast.protocols.drtree.parameters import Parameters
 from nearcast.protocols.drtree.peer import DRTreePeer
 from nearcast.protocols.overlay import Invariant
+from nearcast.space.boxes import union
 from nearcast.space.motion import Time
 from nearcast.space.rtree import volume
 
@@ -59,7 +59,7 @@ def check_node(
             found.append(f"{name} has a wrong box for {address}")
         elif len(known.levels[level - 1].children) != child.count:
             found.append(f"{name} has a wrong count for {address}")
-    if node.box != enclosing_box([child.box for child in node.children.values()]):
+    if node.box != union([child.box for child in node.children.values()]):
         found.append(f"{name} has a box that is not its children's")
     sizes = {address: volume(child.box) for address, child in node.children.items()}
     if parameters.promotes == "coverage" and sizes[owner.address] < max(sizes.values()):
@@ -132,7 +132,7 @@ def check_chain(member: Member) -> Iterator[str]:
             yield f"node {level} of {member.address} lacks its owner's own node"
         elif own.box != below.box:
             yield f"node {level} of {member.address} has a wrong box for its owner's own node"
-        if node.box != enclosing_box([child.box for child in node.children.values()]):
+        if node.box != union([child.box for child in node.children.values()]):
             yield f"node {level} of {member.address} has a box that is not its children's"
 
 

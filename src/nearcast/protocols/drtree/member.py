@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import PublicationId
 from nearcast.node import Message
-from nearcast.protocols.drtree.boxes import enclosing_box
+from nearcast.protocols.dedup import DUPLICATE_WINDOW, PublicationStates
 from nearcast.protocols.drtree.messages import (
     MAX_FORWARDS,
     Address,
@@ -22,8 +21,8 @@ from nearcast.protocols.drtree.messages import (
     NodeEntry,
     PublicationMessage,
 )
+from nearcast.space.boxes import BoxBounds, union
 from nearcast.space.motion import Time
-from nearcast.space.rtree import BoxBounds
 
 NEVER: Time = -(2**62)
 
@@ -120,10 +119,7 @@ class Member:
         self.gone = False  # it has left, and forwards what still comes
         self.changed = True  # since the last check
         self.settled = False  # nothing changed between the last two checks
-        # Publications of the last while, with the highest level served, and of the while before.
-        self.served: dict[PublicationId, int] = {}
-        self.served_before: dict[PublicationId, int] = {}
-        self.remembers_since: Time = 0
+        self.served: PublicationStates[int] = PublicationStates(DUPLICATE_WINDOW)  # highest level
 
     @property
     def top(self) -> int:
@@ -174,7 +170,7 @@ class Member:
         """Own one more node above the others; it has me for a child."""
         below = self.levels[-1]
         node.children[self.address] = ChildRecord(below.box, len(below.children), self.peer.now)
-        node.box = enclosing_box([child.box for child in node.children.values()])
+        node.box = union([child.box for child in node.children.values()])
         self.levels.append(node)
         self.mark_changed()
 
@@ -196,7 +192,7 @@ class Member:
             if own.box != below.box:
                 own.box, own.changed = below.box, self.peer.now
             own.count = len(below.children)
-            node.box = enclosing_box([child.box for child in node.children.values()])
+            node.box = union([child.box for child in node.children.values()])
             highest = k
         self.mark_changed()
         if self.parent is not None and self.levels[-1].box != self.reported_box:
@@ -227,12 +223,6 @@ class Member:
             return False
         self.peer.send(to, replace(message, hops=hops + 1, slot=0))
         return True
-
-    def forget(self, now: Time, after: Time) -> None:
-        """What was seen longer ago than this."""
-        if now - self.remembers_since > after:
-            self.served_before, self.served = self.served, {}
-            self.remembers_since = now
 
     def report_to_parent(self) -> None:
         assert self.parent is not None

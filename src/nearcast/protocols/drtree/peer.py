@@ -18,7 +18,7 @@ from nearcast.model.interests import ActiveInterests
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.dedup import DUPLICATE_WINDOW, DeliveredPublications, publication_key
+from nearcast.protocols.dedup import DeliveredPublications, publication_key
 from nearcast.protocols.drtree.boxes import Box, box_of_publication, is_valid_box
 from nearcast.protocols.drtree.contacts import MemberContacts
 from nearcast.protocols.drtree.interests import MemberInterests, group_touching
@@ -336,7 +336,7 @@ class DRTreePeer(Node):
                 member.changed = False
                 continue
             check_member(member)
-            member.forget(self.now, DUPLICATE_WINDOW)
+            member.served.forget(self.now)
             if member.parent is not None or member.in_tree:
                 self.contacts.add(member.address)
             self._note_parent(member)

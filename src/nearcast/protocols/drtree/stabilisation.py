@@ -9,7 +9,6 @@ is local: own entries, numbers of children, boxes, and the best child as owner.
 
 from msgspec.structs import replace
 
-from nearcast.protocols.drtree.boxes import enclosing_box
 from nearcast.protocols.drtree.links import (
     parent_state,
     update_ancestor_links,
@@ -35,8 +34,8 @@ from nearcast.protocols.drtree.tree import (
     request_join,
     split_node,
 )
+from nearcast.space.boxes import BoxBounds, union
 from nearcast.space.motion import Time
-from nearcast.space.rtree import BoxBounds
 
 
 def check_member(member: Member) -> None:
@@ -70,7 +69,7 @@ def check_own_nodes(member: Member) -> None:
         node, below = member.levels[level], member.levels[level - 1]
         own = member.own_entry(level)
         own.box, own.count = below.box, len(below.children)
-        box = enclosing_box([child.box for child in node.children.values()])
+        box = union([child.box for child in node.children.values()])
         if box != node.box:
             node.box = box
             member.mark_changed()

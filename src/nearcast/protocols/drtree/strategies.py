@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.model.publication import Publication
-from nearcast.protocols.drtree.boxes import touch, touching
+from nearcast.protocols.drtree.boxes import touching
 from nearcast.protocols.drtree.links import root_of
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import (
@@ -27,7 +27,7 @@ from nearcast.protocols.drtree.messages import (
     PublishToRoot,
     PublishUp,
 )
-from nearcast.space.rtree import BoxBounds
+from nearcast.space.boxes import BoxBounds, overlaps
 
 
 class Direction(Enum):
@@ -147,14 +147,13 @@ def send_to_children(
     need not even know. `from_leaf`: each of my nodes has it from the publisher's leaf.
     """
     served = member.served.get(event.publication.id)
-    if served is None:
-        served = member.served_before.get(event.publication.id, -1)
+    served = -1 if served is None else served
     if event.direction is Direction.DOWNWARD:
         if served < event.level:
-            member.served[event.publication.id] = min(event.level, member.top)
+            member.served.put(event.publication.id, min(event.level, member.top))
             descend_own_nodes(member, event, event.level)
         return
-    member.served[event.publication.id] = member.top
+    member.served.put(event.publication.id, member.top)
     first = max(event.level, 1)
     for level in range(max(first, served + 1), member.top + 1):
         rises, is_root = level > event.level, level == member.top and member.is_root
@@ -168,7 +167,7 @@ def send_to_children(
         # From below, the own nodes further down may be interested like any other child.
         if event.direction is Direction.LOCAL:
             member.peer.deliver(event.publication, event.hops)
-        elif first <= member.top and touch(member.levels[first - 1].box, event.box):
+        elif first <= member.top and overlaps(member.levels[first - 1].box, event.box):
             member.peer.step(event.publication, first - brothers_served, first - 1)
             descend_own_nodes(member, event, first - 1)
 
@@ -183,7 +182,7 @@ def descend_own_nodes(member: Member, event: TreeEvent, level: int) -> None:
     """Downward through the own nodes from that level on, as far as they are interested."""
     for k in range(min(level, member.top), 0, -1):
         send_to_children_of(member, event, k)
-        if not touch(member.levels[k - 1].box, event.box):
+        if not overlaps(member.levels[k - 1].box, event.box):
             return
         member.peer.step(event.publication, k, k - 1)
     member.peer.deliver(event.publication, event.hops)
@@ -214,7 +213,7 @@ def send_to_children_of(
         kind = PublishToBrother if sideways else PublishDown
         member.peer.carry(found, kind(event.publication, event.hops + 1, level - 1))
     for detached in member.detached_nodes:
-        if detached.served_at == level and touch(detached.box, event.box):
+        if detached.served_at == level and overlaps(detached.box, event.box):
             down = PublishDown(event.publication, event.hops + 1, detached.level)
             member.peer.carry([detached.address], down)
 
@@ -228,7 +227,7 @@ def send_to_brothers(member: Member, event: TreeEvent, besides: Address | None) 
     found = [
         address
         for address, box in member.brothers.items()
-        if address != besides and touch(box, event.box)
+        if address != besides and overlaps(box, event.box)
     ]
     if found:
         member.peer.carry(found, PublishToBrother(event.publication, event.hops + 1, member.top))

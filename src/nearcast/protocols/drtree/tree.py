@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from nearcast.protocols.drtree.boxes import enclosing_box, inside
 from nearcast.protocols.drtree.links import (
     parent_state,
     update_ancestor_links,
@@ -28,7 +27,8 @@ from nearcast.protocols.drtree.messages import (
     TakeOver,
 )
 from nearcast.protocols.drtree.placement import best_placed
-from nearcast.space.rtree import SPLITS, BoxBounds, choose, volume
+from nearcast.space.boxes import BoxBounds, contains, union
+from nearcast.space.rtree import SPLITS, choose, volume
 
 
 def ownership_rank(member: Member, address: Address, child: ChildRecord) -> list[float]:
@@ -182,7 +182,7 @@ def split_node(member: Member, level: int) -> None:
         member.refit(level)
         raise_root(member)
     parent = member.address if level < member.top else member.parent
-    brother = NodeEntry(owner, enclosing_box([child.box for child in moved.values()]), len(moved))
+    brother = NodeEntry(owner, union([child.box for child in moved.values()]), len(moved))
     chain = (tuple(NodeEntry(a, c.box, c.count) for a, c in moved.items() if a != owner),)
     peer.send(owner, TakeOver(level, chain, parent, None))
     member.keep_serving(level, owner, level, BoxBounds(*brother.box))
@@ -331,14 +331,13 @@ def move_in_tree(member: Member) -> None:
     if member.top == 0:
         if member.parent is None or member.adoption_box is None:
             return
-        if member.displaced or (resized and not inside(box, member.adoption_box)):
+        if member.displaced or (resized and not contains(member.adoption_box, box)):
             member.displaced, member.moving = False, True
             peer.note("reinserted", member.address)
             peer.send(member.parent, Join(member.entry(0), 0))
     elif resized and member.other_children(1):
         children = member.levels[1].children
-        if not inside(
-            box, enclosing_box([children[address].box for address in member.other_children(1)])
-        ):
+        others = union([children[address].box for address in member.other_children(1)])
+        if not contains(others, box):
             member.displaced = True
             hand_over_nodes(member, 1, choose_owner(member, children), stays=True)

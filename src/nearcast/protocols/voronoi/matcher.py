@@ -16,6 +16,7 @@ from nearcast.matching import MATCHERS
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.node import Message, Outbox
+from nearcast.protocols.dedup import PublicationStates
 from nearcast.protocols.voronoi.records import centre
 from nearcast.protocols.voronoi.site import (
     GatewayChanged,
@@ -74,23 +75,6 @@ class PublicationProgress:
         self.notified: set[NodeId] = set()
 
 
-class ProgressByPublication:
-    """Progress of the publications of the last seconds; older ones are forgotten in bulk."""
-
-    def __init__(self) -> None:
-        self._now: dict[PublicationId, PublicationProgress] = {}
-        self._before: dict[PublicationId, PublicationProgress] = {}
-        self._turned: Time = 0
-
-    def done(self, publication: PublicationId, now: Time) -> PublicationProgress:
-        if now - self._turned > REMEMBERED:
-            self._before, self._now, self._turned = self._now, {}, now
-        done = self._now.get(publication)
-        if done is None:
-            done = self._now[publication] = self._before.get(publication) or PublicationProgress()
-        return done
-
-
 class VsoMatcher:
     """The matcher part of a node; `send` also reaches the client part of the same node."""
 
@@ -111,7 +95,7 @@ class VsoMatcher:
         self.gateway: NodeId | None = None
         self.successor: NodeId | None = None  # once it has resigned
         self._clock, self._send = clock, send
-        self._progress = ProgressByPublication()
+        self._progress: PublicationStates[PublicationProgress] = PublicationStates(REMEMBERED)
         self._checked_silence: Time = clock()
         self._last_publications: dict[
             NodeId, tuple[Publication, int]
@@ -156,7 +140,7 @@ class VsoMatcher:
         """Handle a message with a publication, which changes no records."""
         if isinstance(message, ReplicaMatch):
             self._last_publications[message.publication.node] = message.publication, message.hops
-            done = self._progress.done(message.publication.id, self._clock())
+            done = self._progress_of(message.publication.id)
             self._serve(
                 message.publication, message.subscriptions, message.hops, message.passes, done
             )
@@ -270,12 +254,12 @@ class VsoMatcher:
         if message.onward:
             self._spread(publication, message.hops, sender)
         else:
-            done = self._progress.done(publication.id, self._clock())
+            done = self._progress_of(publication.id)
             self._match(publication, message.hops, done)
 
     def _spread(self, publication: Publication, hops: int, sender: NodeId) -> None:
         """[VSO] IV-E, 2 to 4: match and cast. `sender`: this matcher itself at the root."""
-        done = self._progress.done(publication.id, self._clock())
+        done = self._progress_of(publication.id)
         self._match(publication, hops, done)
         if done.forwarded:
             return
@@ -287,6 +271,12 @@ class VsoMatcher:
             previous_sites = self.site.previous_sites(publication.shape)
             if previous_sites:
                 self.out.send_many(previous_sites, Cast(publication, hops + 1, onward=False))
+
+    def _progress_of(self, publication: PublicationId) -> PublicationProgress:
+        self._progress.forget(self._clock())
+        done = self._progress.get(publication) or PublicationProgress()
+        self._progress.put(publication, done)
+        return done
 
     def _match(self, publication: Publication, hops: int, done: PublicationProgress) -> None:
         if done.matched:
@@ -332,7 +322,7 @@ class VsoMatcher:
         now, client = self._clock(), wanted.node
         for publication, hops in list(self._last_publications.values()):
             if now - publication.t <= self._recall and wants(wanted, publication, now):
-                notified = self._progress.done(publication.id, now).notified
+                notified = self._progress_of(publication.id).notified
                 if client not in notified:
                     notified.add(client)
                     self._send((client,), Notify(publication, hops + 1))

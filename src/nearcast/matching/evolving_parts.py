@@ -1,23 +1,19 @@
 """Evolving subscriptions for engines that cannot match them directly ([Evolving] section 4).
 
-`freeze` gives a version: the subscription with `t` replaced by a number, which no longer evolves.
 `split_evolving` separates the predicates that do not depend on time, which a standard engine can
-index, from those that do.
+index, from those that do. A `Snapshot` is what the latter were at one moment.
 """
 
-from math import inf
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from nearcast.model import predicates
-from nearcast.model.expressions import MAX_LENGTH
 from nearcast.model.predicates import PredicateBox
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
     Filter,
     Formula,
-    Region,
     Subscription,
     evolves,
     region_evolves,
@@ -27,59 +23,8 @@ from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import EVERYWHERE
 
 
-def freeze(subscription: Subscription, at: Time) -> Subscription | None:
-    """The subscription as it is at that moment, without motion; None if it then wants nothing."""
-    try:
-        region = _freeze_region(subscription.region, at)
-    except ValueError:  # a shape with coordinates out of range
-        return None
-    condition = subscription.filter
-    if condition is not None and condition.parsed.evolves:
-        condition = _freeze_filter(condition, at)
-        if condition is None:
-            return None
-    return None if region is None else replace(subscription, region=region, filter=condition)
-
-
-def _freeze_region(region: Region, at: Time) -> Region | None:
-    if not region_evolves(region):
-        return region
-    if not isinstance(region, Formula):
-        return Moving(region.at(at), since=region.since)
-    zone = predicates.box_at(region.parsed, seconds_since(region.since, at))
-    if zone is None:
-        return None
-    sides = []
-    for axis, interval in zip(predicates.AXES, (zone.x, zone.y, zone.z), strict=True):
-        if interval.low > -inf:
-            sides.append(f"{axis} >{'' if interval.strict_low else '='} {interval.low!r}")
-        if interval.high < inf:
-            sides.append(f"{axis} <{'' if interval.strict_high else '='} {interval.high!r}")
-    return Formula(", ".join(sides), region.since)
-
-
-def _freeze_filter(condition: Filter, at: Time) -> Filter | None:
-    bounds = predicates.freeze_tests(condition.parsed, seconds_since(condition.since, at))
-    parts = []
-    for (piece, predicate), (attribute, _, bound) in zip(
-        predicates.parse_with_text(condition.text), bounds, strict=True
-    ):
-        if bound is None:
-            return None
-        parts.append(f"{attribute} {predicate.operator} {bound!r}" if predicate.evolves else piece)
-    text = ", ".join(parts)
-    # Numbers may be longer than the expressions. The evolving filter is exact, so it may stay.
-    return condition if len(text) > MAX_LENGTH else Filter(text, condition.since)
-
-
 def has_fault(subscription: Subscription, at: Time) -> bool:
-    """Does it want nothing then because a bound has no value, or a shape is out of range?"""
-    region = subscription.region
-    if not isinstance(region, Formula):
-        try:
-            region.at(at)
-        except ValueError:
-            return True
+    """Does it want nothing then because a bound has no value?"""
     picture = snapshot(subscription, at)
     return not picture.valued or any(bound is None for *_, bound in picture.tests)
 
