@@ -19,7 +19,7 @@ from nearcast.client_protocol.close_codes import CloseCode
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.model.subscription import NodeId, PublicationId
-from nearcast.node import Effect, Message, Node, Timer
+from nearcast.node import Effect, Message, Node, Outbox, Timer
 from nearcast.service.access.grants import Grant
 from nearcast.service.access.permission import check_listening, check_publishing, may_listen
 from nearcast.service.access.quotas import Quotas, check_subscriptions
@@ -65,8 +65,10 @@ class Service(Node):
         name: str = "",
         clients: int = 10_000,
         requests: int = 500,
+        out: Outbox | None = None,
     ) -> None:
         super().__init__(node_id, rng)
+        self.out = out or self.out
         self.realm, self.limits = realm, limits
         self.connections = Connections(self.out, limits, name)
         self.quotas = Quotas(requests)

@@ -13,13 +13,14 @@ import numpy as np
 from msgspec import Struct
 
 from nearcast.model.subscription import NodeId, PublicationId
-from nearcast.node import Message, Outbox, Stop
+from nearcast.node import Message, Stop
 from nearcast.protocols.voronoi.site import MatcherResigned, NeighbourRemoved, Site
 from nearcast.protocols.voronoi.vso_messages import Place
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.handover import Handover
 from nearcast.service.cluster.messages import (
+    CODEC,
     ClientReturned,
     ClientTransfer,
     ClusterJoinReply,
@@ -38,6 +39,7 @@ from nearcast.service.cluster.messages import (
     NodeHeartbeat,
     NodeStopping,
     PublicationBatch,
+    RelayedMessage,
     RetainedStatesReport,
     RetainedStatesRequest,
     StatesWithdrawn,
@@ -47,6 +49,7 @@ from nearcast.service.cluster.messages import (
     SubscriptionUpdate,
 )
 from nearcast.service.cluster.realm import ClusterRealm
+from nearcast.service.cluster.relaying import RELAY_AFTER, RelayingOutbox, find_relay
 from nearcast.service.cluster.remote_subscriptions import RemoteSubscriptions, block_of
 from nearcast.service.cluster.routing import Routing
 from nearcast.service.cluster.subscription_registry import SubscriptionRegistry
@@ -71,7 +74,9 @@ class KnownNode(Struct):
     url: str
     load: float
     need: Place | None
+    hears: tuple[NodeId, ...]  # the nodes that it hears directly
     last_heard: Time
+    last_direct: Time  # the same without messages that another node relayed
 
 
 class Leaving(Enum):
@@ -86,7 +91,7 @@ class ClusterNode:
     def __init__(
         self,
         node_id: NodeId,
-        out: Outbox,
+        out: RelayingOutbox,
         rng: Random,
         clock: Callable[[], Time],
         realm: ClusterRealm,
@@ -167,9 +172,29 @@ class ClusterNode:
     # Messages.
 
     def receive(self, sender: NodeId, message: Message) -> None:
-        if sender in self.nodes:
-            self.nodes[sender].last_heard = self._clock()
+        if isinstance(message, RelayedMessage):
+            self._receive_relayed(message, sender)
+            return
+        known = self.nodes.get(sender)
+        if known is not None:
+            known.last_heard = known.last_direct = self._clock()
+            if self._out.relays.pop(sender, None) is not None:
+                self._out.note("node reached", sender)
         self._dispatch(message, sender)
+
+    def _receive_relayed(self, message: RelayedMessage, sender: NodeId) -> None:
+        """Of a node that cannot reach this one; or to be forwarded to one that it cannot reach."""
+        source, target = message.source, message.target
+        if target != self.id:
+            if target in self.nodes and source in self.nodes:
+                self._out.send_directly(target, message)
+            return
+        known, now = self.nodes.get(source), self._clock()
+        if known is None or now - known.last_direct > RELAY_AFTER:
+            self._out.relays[source] = sender  # answers take the same way
+        if known is not None:
+            known.last_heard = now
+        self._dispatch(CODEC.decode(message.frame), source)
 
     def _dispatch(self, message: Message, sender: NodeId) -> None:
         match message:
@@ -247,7 +272,7 @@ class ClusterNode:
 
     def _on_join_request(self, url: str, sender: NodeId) -> None:
         gateway, place = self.site.gateway.gateway, self._place_for_site()
-        self._add_node(sender, url, 0.0, None)
+        self._add_node(sender, url, 0.0, None, ())
         self._out.send(sender, ClusterJoinReply(place, self.id if gateway is None else gateway))
         self._out.note("node added", sender)
 
@@ -291,21 +316,58 @@ class ClusterNode:
             self.site.mesh.move_to(needed, self.site.mesh.me.reach)
 
     def _on_heartbeat(self, beat: NodeHeartbeat, sender: NodeId) -> None:
-        self._add_node(sender, beat.url, beat.load, beat.need)
+        self._add_node(sender, beat.url, beat.load, beat.need, beat.hears)
         for other in beat.others:
             if other != self.id and other not in self.nodes:
                 self._out.send(other, self._heartbeat())
+                if other in beat.hears:  # perhaps only the sender can reach it
+                    frame = CODEC.encode(self._heartbeat())
+                    self._out.send(sender, RelayedMessage(other, self.id, frame))
 
-    def _add_node(self, node: NodeId, url: str, load: float, need: Place | None) -> None:
+    def _add_node(
+        self, node: NodeId, url: str, load: float, need: Place | None, hears: tuple[NodeId, ...]
+    ) -> None:
         if node not in self.nodes:
             self.registry.on_node_back(node)
             self._out.send(node, self._heartbeat())
             self._out.send(node, RetainedStatesRequest())
-        self.nodes[node] = KnownNode(url, load, need, self._clock())
+        now, known = self._clock(), self.nodes.get(node)
+        direct = now if node not in self._out.relays else 0
+        if known is not None:
+            direct = known.last_direct
+        self.nodes[node] = KnownNode(url, load, need, hears, now, direct)
         self._connections.set_urls(self.urls())
 
     def _heartbeat(self) -> NodeHeartbeat:
-        return NodeHeartbeat(self.url, self.site.load, self._half_of_load(), tuple(self.nodes))
+        return NodeHeartbeat(
+            self.url, self.site.load, self._half_of_load(), tuple(self.nodes), self._hears()
+        )
+
+    def _hears(self) -> tuple[NodeId, ...]:
+        """The nodes that this one has heard directly, and lately."""
+        since = self._clock() - RELAY_AFTER
+        return tuple(node for node, known in self.nodes.items() if known.last_direct >= since)
+
+    def _choose_relays(self) -> None:
+        """For each node that is not heard directly, another that hears it."""
+        relays = self._out.relays
+        heard = {node: self.nodes[node].hears for node in self._hears()}
+        for node in self.nodes:
+            via = None if node in heard else find_relay(node, heard)
+            if via is None:
+                relays.pop(node, None)
+            elif node not in heard.get(relays.get(node, self.id), ()):
+                relays[node] = via
+                self._out.note("node relayed", node)
+
+    def _is_relayed(self, node: NodeId) -> bool:
+        """Is it alive, though this node cannot reach it?"""
+        if node in self.nodes:
+            self.nodes[node].last_direct = min(
+                self.nodes[node].last_direct, self._clock() - RELAY_AFTER - 1
+            )
+            self._choose_relays()
+        return node in self._out.relays
 
     def urls(self) -> list[str]:
         """URLs of the other nodes, for clients."""
@@ -343,7 +405,7 @@ class ClusterNode:
             self._out.put(ProbeNode(node))
 
     def on_probed(self, node: NodeId, accepts: bool) -> None:
-        if accepts:
+        if accepts or self._is_relayed(node):
             self._out.send(node, RetainedStatesRequest())  # its last messages may be lost
         else:
             self._on_node_lost(node)
@@ -359,6 +421,7 @@ class ClusterNode:
         """Forgets a node and all its clients."""
         if self.nodes.pop(node, None) is None:
             return
+        self._out.relays.pop(node, None)
         self.registry.on_node_lost(self._clock(), node)
         self.realm.remote_entities.on_node_lost(node)
         self._connections.set_urls(self.urls())
@@ -416,7 +479,11 @@ class ClusterNode:
             self.routing.forget(now)
             self._move_if_idle(now)
             self._check_entities(now)
-            self._out.send_many(list(self.nodes), self._heartbeat())
+            self._choose_relays()
+            heartbeat = self._heartbeat()
+            self._out.send_many(list(self.nodes), heartbeat)
+            for node in self._out.relays:
+                self._out.send_directly(node, heartbeat)
             for node in [
                 n for n, known in self.nodes.items() if now - known.last_heard > LOST_AFTER
             ]:

@@ -42,6 +42,7 @@ new node                    any node
   │── EntityCheck ────────────▶│  are these still your clients?
   │◀─────────── EntitiesAbsent │  these are not
   │── NodeStopping ───────────▶ all nodes
+  │── RelayedMessage ─────────▶│  and from there to a node that the sender does not reach
 
 Messages are arrays on the wire: tags and the order of fields are the protocol, names are not.
 """
@@ -195,12 +196,14 @@ class ClusterJoinReply(ClusterMessage, frozen=True, tag=107):
 
 class NodeHeartbeat(ClusterMessage, frozen=True, tag=108):
     """The sender is alive. `load`: above 1 is too much. `need`: where another site would take over
-    half of the sender's load; None if it has nothing to share. `others`: nodes that it knows."""
+    half of the sender's load; None if it has nothing to share. `others`: nodes that it knows, and
+    `hears`: those that it hears directly."""
 
     url: Text
     load: Annotated[float, Meta(ge=0, le=1e12)]
     need: Place | None
     others: tuple[NodeId, ...]
+    hears: tuple[NodeId, ...] = ()
 
 
 class EntitiesLeft(ClusterMessage, frozen=True, tag=109):
@@ -323,12 +326,20 @@ class LinkRefused(ClusterMessage, frozen=True, tag=118):
     reason: Text
 
 
+class RelayedMessage(ClusterMessage, frozen=True, tag=127):
+    """A message of `source` to `target`, which cannot reach each other; see `relaying`."""
+
+    target: NodeId
+    source: NodeId
+    frame: bytes
+
+
 OWN: tuple[type[Message], ...] = (
     PublicationBatch, CountRequest, SubscriptionUpdate, SubscriptionHint, SubscriptionEnded,
     SubscriptionOwned, ClusterJoinRequest, ClusterJoinReply, NodeHeartbeat, EntitiesLeft,
     NodeStopping, HandoverOffer, HandoverAccepted, HandoverClaim, ClientTransfer,
     HandoverCancelled, ForwardedRequest, Credential, LinkRefused, CountReply,
     RetainedStatesRequest, RetainedStatesReport, HandoverConfirmed, ClientReturned, EntityCheck,
-    EntitiesAbsent, StatesWithdrawn,
+    EntitiesAbsent, StatesWithdrawn, RelayedMessage,
 )  # fmt: skip
 CODEC = Codec(*mesh_messages.MESSAGES, *MESSAGES, *OWN)

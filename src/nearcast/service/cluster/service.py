@@ -16,6 +16,7 @@ from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import FlushDeliveries
 from nearcast.service.cluster.cluster_node import ClusterNode
 from nearcast.service.cluster.realm import ClusterRealm
+from nearcast.service.cluster.relaying import RelayingOutbox
 from nearcast.service.connection import Connection
 from nearcast.service.effects import Fault, Refuse
 from nearcast.service.service import FLUSH, Service
@@ -47,9 +48,12 @@ class ClusterService(Service):
         clients: int = 10_000,
         requests: int = 500,
     ) -> None:
-        super().__init__(node_id, rng, realm, limits, name=name, clients=clients, requests=requests)
+        out = RelayingOutbox(node_id)
+        super().__init__(
+            node_id, rng, realm, limits, name=name, clients=clients, requests=requests, out=out
+        )
         self.cluster = ClusterNode(
-            node_id, self.out, rng, lambda: self.now, realm, self.connections, parameters
+            node_id, out, rng, lambda: self.now, realm, self.connections, parameters
         )
 
     # Inputs.
