@@ -7,12 +7,12 @@ The paper gives the world, the speed and 1.5 ln(n) attractors, to the nearest of
 from math import dist, floor, log
 from random import Random
 
+from nearcast.field_checks import between
 from nearcast.scenario import stream
 from nearcast.space.shapes import Vector
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.walker import ChooseDestination, WalkerParameters, WalkerWorkload
-from nearcast.workloads.workload import Workload
+from nearcast.workloads.workload import Workload, fits_identifiers
 
 LOYALTY = 0.8  # how often a walker chooses the nearest attractor rather than any
 TRIES = 200  # places tried for one attractor before all are placed anew, a little closer

@@ -10,15 +10,15 @@ from random import Random
 
 from msgspec import Struct
 
+from nearcast.field_checks import between
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector, ball
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.stationary import StationaryEntity
 from nearcast.workloads.walker import WalkerParameters, WalkerWorkload
-from nearcast.workloads.workload import Life, Workload, first_id
+from nearcast.workloads.workload import Life, Workload, first_id, fits_identifiers
 
 
 class Parameters(WalkerParameters, frozen=True, kw_only=True):

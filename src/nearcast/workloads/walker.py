@@ -20,13 +20,13 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
 from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Path, Time, line
 from nearcast.space.shapes import Shape, Vector, ball, point
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, one_of
 from nearcast.workloads.workload import Scheduled, first_id
 
 ChooseDestination: TypeAlias = Callable[[Random, Vector], Vector]  # from here, where next?

@@ -6,11 +6,11 @@ middle of the world is fuller than its edges.
 
 from random import Random
 
+from nearcast.field_checks import between
 from nearcast.space.shapes import Vector
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.walker import WalkerParameters, WalkerWorkload
-from nearcast.workloads.workload import Workload
+from nearcast.workloads.workload import Workload, fits_identifiers
 
 
 class Parameters(WalkerParameters, frozen=True, kw_only=True):
