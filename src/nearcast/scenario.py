@@ -9,6 +9,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from nearcast.field_checks import one_of
+
 Setting: TypeAlias = bool | int | float | str
 SCHEMA = 1
 RECORDS = ("all", "sampled", "sums", "brief", "none")  # what of a run its trace keeps
@@ -38,8 +40,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name, value in self.settings.items():
             if isinstance(value, float) and not isfinite(value):
                 raise ValueError(f"{name} must be a finite number, not {value}")
-        if self.record not in RECORDS:
-            raise ValueError(f"record must be one of {', '.join(RECORDS)}, not {self.record!r}")
+        one_of("record", self.record, RECORDS)
         if self.schema != SCHEMA:
             raise ValueError(f"this scenario has schema {self.schema}; we read {SCHEMA}")
 

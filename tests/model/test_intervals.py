@@ -35,7 +35,7 @@ def test_every_value_between_two_moments_is_within_the_bounds(
     bounds, evaluate = enclosure(tree, low, high), evaluator(tree)
     for share in [0.0, 1.0, 0.5, *shares]:
         t = min(max(low + (high - low) * share, low), high)
-        value = evaluate(t, {})
+        value = evaluate(t)
         if value is not None:
             assert bounds is not None
             assert bounds.low <= value <= bounds.high

@@ -213,8 +213,8 @@ def test_importing_means_the_same_as_replaying(tmp_path: Path, motion: str) -> N
     [
         ({"radius": -1.0}, "radius must be between 0 and"),
         ({"radius": float("nan")}, "radius must be between 0 and"),
-        ({"shape": "point"}, "shape must be disc or box, not 'point'"),
-        ({"motion": "jumps"}, "motion must be steps or line, not 'jumps'"),
+        ({"shape": "point"}, "shape must be one of disc, box, not 'point'"),
+        ({"motion": "jumps"}, "motion must be one of steps, line, not 'jumps'"),
         ({"sample_s": 0.0}, "sample_s must be between"),
     ],
 )

@@ -1,10 +1,34 @@
 """Hypothesis strategies for expressions of every kind, as trees."""
 
+from collections.abc import Mapping
 from math import pi
+from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nearcast.model.expressions import Arithmetic, Call, Number, Variable
+from nearcast.model.predicates import Predicates
+
+
+def substitute(tree: Any, values: Mapping[str, float]) -> Any:
+    """An expression with each variable's number in its place: the oracle of `bind`."""
+    if isinstance(tree, Variable) and tree.name in values:
+        return Number(float(values[tree.name]))
+    if isinstance(tree, Call):
+        return Call(tree.function, tuple(substitute(part, values) for part in tree.arguments))
+    return tree
+
+
+def substitute_all(predicates: Predicates, values: Mapping[str, float]) -> Predicates:
+    """The same in all predicates."""
+    return Predicates(
+        tuple(
+            replace(item, expression=substitute(item.expression, values))
+            for item in predicates.items
+        )
+    )
+
 
 NUMBERS = st.one_of(
     st.integers(-5, 5).map(float),

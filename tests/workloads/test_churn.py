@@ -141,7 +141,7 @@ def test_victims_of_churn_do_not_depend_on_a_later_crowd() -> None:
         ({"join_rate": -1.0}, "join_rate must be between"),
         ({"churn_rate": float("nan")}, "churn_rate must be between"),
         ({"churn_from": 5.0, "churn_until": 4.0}, "churn_until .* is before churn_from"),
-        ({"churn_by": "magic"}, "churn_by must be leave or crash, not 'magic'"),
+        ({"churn_by": "magic"}, "churn_by must be one of leave, crash, not 'magic'"),
         ({"flash_nodes": -1}, "flash_nodes must be between"),
         ({"crash_share": 1.5}, "crash_share must be between"),
         ({"flash_at": 20.0, "flash_nodes": 1}, "flash_at .* is not within the run"),

@@ -256,8 +256,12 @@ def test_a_run_with_more_publications_than_identifiers_is_refused(name: str) -> 
 
 
 BAD = [
-    ("hotspots", {"dims": 4}, "dims must be 2 or 3, not 4"),
-    ("hotspots", {"hotspots": "lukewarm"}, "must be cold, warm, hot or burning, not 'lukewarm'"),
+    ("hotspots", {"dims": 4}, "dims must be one of 2, 3, not 4"),
+    (
+        "hotspots",
+        {"hotspots": "lukewarm"},
+        "one of cold, warm, hot, burning, not 'lukewarm'",
+    ),
     ("hotspots", {"side_min": 60.0}, "side_min .* above side_max"),
     ("hotspots", {"side_max": 2000.0}, "side_max must be between"),
     ("hotspots", {"spread": -1.0}, "spread must be between"),
@@ -268,13 +272,13 @@ BAD = [
     ("waypoint", {"speed": 0.0}, "speed must be between"),
     ("waypoint", {"speed": 1e9}, "speed must be between"),
     ("waypoint", {"radius": float("nan")}, "radius must be between"),
-    ("waypoint", {"motion": "hop"}, "motion must be line, steps or path, not 'hop'"),
+    ("waypoint", {"motion": "hop"}, "motion must be one of line, steps, path, not 'hop'"),
     ("clustering", {"legs": 0}, "legs must be between"),
     ("clustering", {"rate": float("inf")}, "rate must be between"),
-    ("clustering", {"dims": 1}, "dims must be 2 or 3"),
+    ("clustering", {"dims": 1}, "dims must be one of 2, 3"),
     ("recorded", {}, "needs its file"),
     ("recorded", {"file": "a.csv", "faster": 0.0}, "faster must be between"),
-    ("recorded", {"file": "a.csv", "motion": "path"}, "motion must be steps or line"),
+    ("recorded", {"file": "a.csv", "motion": "path"}, "motion must be one of steps, line"),
 ]
 
 

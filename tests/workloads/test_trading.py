@@ -126,7 +126,7 @@ def test_the_market_is_registered_and_all_positions_are_the_origin() -> None:
     [
         ({"symbols": 0}, "symbols must be between"),
         ({"symbols": 3, "watched": 4}, "watched must be between 1 and 3, not 4"),
-        ({"by": "name"}, "by must be attribute or channel, not 'name'"),
+        ({"by": "name"}, "by must be one of attribute, channel, not 'name'"),
         ({"price": 0.0}, "price must be between"),
         ({"volatility": -1.0}, "volatility must be between"),
         ({"band": -1.0}, "band must be between"),

@@ -83,7 +83,7 @@ def test_legs_too_short_to_last_a_microsecond_are_left_out() -> None:
     def dawdling(rng: Random, here: Vector) -> Vector:
         return here if rng.random() < 0.5 else (rng.random() * 100, 0.0, 0.0)
 
-    world = WalkerWorkload("dawdling", 1, 1, waypoint.Parameters(), 0.0, dawdling, b"")
+    world = WalkerWorkload("dawdling", 1, 1, waypoint.Parameters(), 0.0, b"", dawdling)
     found = legs(world.life(0, 0, 0), 50)
     assert all(leg.moves and leg.since < leg.until for leg in found)
     assert all(leg.until == later.since for leg, later in pairwise(found))

@@ -123,23 +123,22 @@ _NAMED: dict[str, Callable[..., float]] = {
 FUNCTIONS: Mapping[str, Callable[..., float]] = _OPERATORS | _NAMED
 RESERVED = frozenset({TIME, "true", "false", *_NAMED})  # not allowed as variables
 
-# Division by zero or overflow, sqrt(-1) or sin(inf), a variable that was not given.
-_NO_VALUE = (ArithmeticError, ValueError, KeyError)
+# Division by zero or overflow, sqrt(-1) or sin(inf).
+_NO_VALUE = (ArithmeticError, ValueError)
 
-Evaluator: TypeAlias = Callable[[float, Mapping[str, float]], Value | None]
-_Compiled: TypeAlias = Callable[[float, Mapping[str, float]], float]
+Evaluator: TypeAlias = Callable[[float], Value | None]
 
 
 def evaluator(expression: Expression) -> Evaluator:
-    """The function from `t` and the variables' values to the expression's value, or None."""
+    """The function from `t` to the expression's value, or None; all variables are bound."""
     if isinstance(expression, Text | Boolean):
         constant = expression.value
-        return lambda _t, _values: constant
+        return lambda _t: constant
     closure = _compile(_fold_constants(expression))
 
-    def evaluate(t: float, values: Mapping[str, float]) -> float | None:
+    def evaluate(t: float) -> float | None:
         try:
-            result = closure(t, values)
+            result = closure(t)
         except _NO_VALUE:
             return None
         return result if -inf < result < inf else None
@@ -168,34 +167,31 @@ def _fold_constants(tree: Arithmetic) -> Arithmetic:
     return Call(tree.function, arguments)
 
 
-def _compile(tree: Arithmetic) -> _Compiled:
+def _compile(tree: Arithmetic) -> Callable[[float], float]:
     if isinstance(tree, Number):
         number = tree.value
-        return lambda _t, _values: number
+        return lambda _t: number
     if isinstance(tree, Variable):
-        # An integer becomes a float here, or, beyond all floats, an overflow.
-        name = tree.name
-        if name == TIME:
-            return lambda t, _values: 0.0 + t
-        return lambda _t, values: 0.0 + values[name]
+        assert tree.name == TIME, f"{tree.name} is not bound"
+        return lambda t: 0.0 + t  # an integer becomes a float
     function = FUNCTIONS[tree.function]
     first, *rest = map(_compile, tree.arguments)
     if not rest:
-        return lambda t, values: function(first(t, values))
+        return lambda t: function(first(t))
     if len(rest) > 1:
-        return lambda t, values: function(*[part(t, values) for part in (first, *rest)])
+        return lambda t: function(*[part(t) for part in (first, *rest)])
     second = rest[0]
     # Most bounds are a number plus a multiple of t, `-3 + t` or `1 + 2 * t`: these save calls.
     left, right = tree.arguments
     if isinstance(left, Number):
         number = left.value
         if right == Variable(TIME):
-            return lambda t, _values: function(number, t)
-        return lambda t, values: function(number, second(t, values))
+            return lambda t: function(number, t)
+        return lambda t: function(number, second(t))
     if isinstance(right, Number):
         number = right.value
-        return lambda t, values: function(first(t, values), number)
-    return lambda t, values: function(first(t, values), second(t, values))
+        return lambda t: function(first(t), number)
+    return lambda t: function(first(t), second(t))
 
 
 # Parsing.

@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from nearcast.model.expressions import MAX_LENGTH
-from nearcast.model.predicates import NO_VALUES, Predicate
+from nearcast.model.predicates import Predicate
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, Value, seconds_since
 from nearcast.space.motion import Moving, Time
 
@@ -45,7 +45,7 @@ def _freeze_text(evolving: _Text, t: Time) -> _Text | None:
         return replace(evolving, since=0)
     seconds, items = seconds_since(evolving.since, t), []
     for item in evolving.parsed.items:
-        bound = item.evaluate(seconds, NO_VALUES)
+        bound = item.evaluate(seconds)
         if bound is None:
             return None
         items.append(write_predicate(item, bound))

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import inf, sqrt
 from operator import eq, ge, gt, le, lt, ne
-from types import MappingProxyType
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -50,7 +49,6 @@ COMPARISONS: Mapping[str, Callable[..., bool]] = {
     "==": eq,
     "!=": ne,
 }
-NO_VALUES: Mapping[str, float] = MappingProxyType({})
 
 
 class Predicate(Struct, frozen=True, dict=True):
@@ -66,13 +64,13 @@ class Predicate(Struct, frozen=True, dict=True):
 
     @cached_property
     def evaluate(self) -> Evaluator:
-        """The bound as a function of `t` and the variables' values."""
+        """The bound as a function of `t`."""
         return evaluator(self.expression)
 
     @property
     def constant(self) -> Value | None:
         """The bound, if it never changes."""
-        return None if self.evolves else self.evaluate(0.0, NO_VALUES)
+        return None if self.evolves else self.evaluate(0.0)
 
 
 # One end of an interval as a function of time, and whether it is strict.
@@ -120,7 +118,10 @@ class Predicates(Struct, frozen=True, dict=True):
 
 @lru_cache(REMEMBERED_TEXTS)
 def parse(text: str, variables: frozenset[str] = frozenset()) -> Predicates:
-    """Read predicates in whose expressions `t` and `variables` may occur; or FormulaError."""
+    """Read predicates in whose expressions `t` and `variables` may occur; or FormulaError.
+
+    Only those without variables have values: `variables.bind` writes numbers in their places.
+    """
     return Predicates(tuple(predicate for _, predicate in parse_with_text(text, variables)))
 
 
@@ -191,25 +192,17 @@ def others(predicates: Predicates) -> tuple[Predicate, ...]:
     return predicates._others
 
 
-def accepts(
-    predicates: Predicates,
-    attributes: Mapping[str, Value],
-    t: float,
-    values: Mapping[str, float] = NO_VALUES,
-) -> bool:
+def accepts(predicates: Predicates, attributes: Mapping[str, Value], t: float) -> bool:
     """Do these attributes satisfy every predicate that is not over x, y or z?"""
-    return test_attributes(predicates, attributes, t, values) is True
+    return test_attributes(predicates, attributes, t) is True
 
 
 def test_attributes(
-    predicates: Predicates,
-    attributes: Mapping[str, Value],
-    t: float,
-    values: Mapping[str, float] = NO_VALUES,
+    predicates: Predicates, attributes: Mapping[str, Value], t: float
 ) -> bool | None:
     """As `accepts`; None if it is no because of a fault: no value at `t`, or a clash of types."""
     for attribute, compare, evaluate in predicates._tests:
-        value, bound = attributes.get(attribute), evaluate(t, values)
+        value, bound = attributes.get(attribute), evaluate(t)
         if not _comparable(value, bound):
             return False if value is None else None
         if not compare(value, bound):
@@ -223,8 +216,7 @@ FrozenTests: TypeAlias = tuple[tuple[str, Callable[..., bool], Value | None], ..
 def freeze_tests(predicates: Predicates, t: float) -> FrozenTests:
     """The tests of attributes with the bounds that they have at `t`: they evolve no more."""
     return tuple(
-        (attribute, compare, evaluate(t, NO_VALUES))
-        for attribute, compare, evaluate in predicates._tests
+        (attribute, compare, evaluate(t)) for attribute, compare, evaluate in predicates._tests
     )
 
 
@@ -241,7 +233,7 @@ def run_frozen_tests(tests: FrozenTests, attributes: Mapping[str, Value]) -> boo
 
 def has_values(predicates: Predicates, t: float) -> bool:
     """Has every bound over x, y and z a value at `t`?"""
-    return all(item.evaluate(t, NO_VALUES) is not None for item in predicates._spatial)
+    return all(item.evaluate(t) is not None for item in predicates._spatial)
 
 
 def _comparable(value: Value | None, bound: Value | None) -> bool:
@@ -323,13 +315,11 @@ def box_touches(
     return distance < rx or (distance == rx and not excluded)
 
 
-def box_at(
-    predicates: Predicates, t: float, values: Mapping[str, float] = NO_VALUES
-) -> PredicateBox | None:
+def box_at(predicates: Predicates, t: float) -> PredicateBox | None:
     """The region at `t` seconds after submission; None if it is empty or has no value then."""
     intervals = []
     for lows, highs in predicates._sides:
-        interval = _intersect_sides(lows, highs, t, values) if lows or highs else EVERY_NUMBER
+        interval = _intersect_sides(lows, highs, t) if lows or highs else EVERY_NUMBER
         if interval is None:
             return None
         intervals.append(interval)
@@ -337,12 +327,12 @@ def box_at(
 
 
 def _intersect_sides(
-    lows: tuple[_Side, ...], highs: tuple[_Side, ...], t: float, values: Mapping[str, float]
+    lows: tuple[_Side, ...], highs: tuple[_Side, ...], t: float
 ) -> Interval | None:
     """What all the sides leave; at equal bounds, the strict one leaves less."""
     low, high, strict_low, strict_high = -inf, inf, False, False
     for evaluate, strict in lows:
-        bound = evaluate(t, values)
+        bound = evaluate(t)
         if not isinstance(bound, float):
             return None
         if bound > low:
@@ -350,7 +340,7 @@ def _intersect_sides(
         elif bound == low:
             strict_low = strict_low or strict
     for evaluate, strict in highs:
-        bound = evaluate(t, values)
+        bound = evaluate(t)
         if not isinstance(bound, float):
             return None
         if bound < high:

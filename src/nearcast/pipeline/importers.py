@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nearcast.field_checks import between, one_of
 from nearcast.scenario import SCHEMA, Setting
 from nearcast.space.motion import SECOND
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import TraceFolder
 from nearcast.workloads import fixes as fixes_
 from nearcast.workloads.fixes import FARTHEST, LONGEST, Fixes, Numbers, Whole
-from nearcast.workloads.parameter_checks import between, one_of
 
 NAMES_FILE = (
     "names.json"  # in the trace: a list of the entities' names, in the order of their numbers

@@ -15,6 +15,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from msgspec import Struct
 
+from nearcast.field_checks import one_of
 from nearcast.matching import EXACT, MATCHERS
 from nearcast.matching.matcher import Matcher, make_batch
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
@@ -296,8 +297,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     memory_s: float = 2.0  # seconds for which a client remembers publishers
 
     def __post_init__(self) -> None:
-        if self.matcher not in EXACT:
-            raise ValueError(f"matcher must be one of {', '.join(EXACT)}, not {self.matcher!r}")
+        one_of("matcher", self.matcher, EXACT)
         if not 0 < self.memory_s <= 1e6:
             raise ValueError(f"memory_s must be above 0 and at most 1e6, not {self.memory_s}")
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, fields, replace
 
 from nearcast.errors import InvariantError
+from nearcast.field_checks import between
 from nearcast.model.commands import Leave
 from nearcast.model.subscription import NodeId
 from nearcast.protocols import PROTOCOLS
@@ -48,10 +49,8 @@ class Sampling(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.sample_ms and not 1 <= self.sample_ms <= 1e9:
             raise ValueError(f"sample_ms must be 0 (never) or at least 1, not {self.sample_ms}")
-        if not 0 <= self.drain_s <= 1e6:
-            raise ValueError(f"drain_s must be between 0 and 1,000,000, not {self.drain_s}")
-        if not 1 <= self.one_in <= 1_000_000:
-            raise ValueError(f"one_in must be between 1 and 1,000,000, not {self.one_in}")
+        between("drain_s", self.drain_s, 0, 1e6)
+        between("one_in", self.one_in, 1, 1_000_000)
 
 
 class ScenarioParts(Struct, frozen=True):

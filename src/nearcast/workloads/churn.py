@@ -13,10 +13,10 @@ from math import ceil
 
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Time
-from nearcast.workloads.parameter_checks import between, one_of
 from nearcast.workloads.workload import first_id
 
 

@@ -7,12 +7,12 @@ The paper gives the world, the speed and 1.5 ln(n) attractors, to the nearest of
 from math import dist, floor, log
 from random import Random
 
+from nearcast.field_checks import between
 from nearcast.scenario import stream
 from nearcast.space.shapes import Vector
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.walker import ChooseDestination, WalkerParameters, WalkerWorkload
-from nearcast.workloads.workload import Workload
+from nearcast.workloads.workload import Workload, fits_identifiers
 
 LOYALTY = 0.8  # how often a walker chooses the nearest attractor rather than any
 TRIES = 200  # places tried for one attractor before all are placed anew, a little closer
@@ -23,14 +23,10 @@ class Parameters(WalkerParameters, frozen=True, kw_only=True):
     """See `WalkerParameters` for the unit and range of each. The defaults are the paper's, except
     `rate`."""
 
-    dims: int = 2
     size: float = 768.0
     radius: float = 192.0
     speed: float = 30.0  # 3 units per step of 100 ms
     rate: float = 2.0  # the paper publishes in every step: 10
-    motion: str = "line"
-    legs: int = 4
-    payload: int = 64
     # Radius in units of what is published, 0 to 1e9; 0: a point, as in the paper.
     blast: float = 0.0
 
@@ -89,5 +85,5 @@ def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Wo
     choose_destination = go_to_attractors(cube, attractors_of(cube, entities, seed))
     payload = bytes(parameters.payload)
     return WalkerWorkload(
-        "clustering", entities, seed, parameters, 0.0, choose_destination, payload, parameters.blast
+        "clustering", entities, seed, parameters, 0.0, payload, choose_destination, parameters.blast
     )

@@ -13,14 +13,14 @@ from random import Random
 
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
 from nearcast.model.commands import Publish, Subscribe
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import Shape, Vector, cuboid, point
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, fits_identifiers, one_of
-from nearcast.workloads.workload import Scheduled, Workload, first_id
+from nearcast.workloads.workload import Scheduled, Workload, first_id, fits_identifiers
 
 
 class Parameters(Struct, frozen=True, kw_only=True):

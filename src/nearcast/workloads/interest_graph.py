@@ -19,13 +19,13 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from nearcast.field_checks import between
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector, disc, point
-from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.stationary import StationaryEntity
-from nearcast.workloads.workload import Workload, first_id
+from nearcast.workloads.workload import Workload, first_id, fits_identifiers
 
 Graph: TypeAlias = list[list[int]]  # of each vertex its neighbours, in order
 MOST_BUCKETS = 6  # of memberships that want groups of about the same size

@@ -17,15 +17,15 @@ from random import Random
 
 from msgspec import Struct
 
+from nearcast.field_checks import between
 from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Time, line
 from nearcast.space.shapes import Vector, box, point
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.walker import RegionTimeline
-from nearcast.workloads.workload import Scheduled, Workload, first_id
+from nearcast.workloads.workload import Scheduled, Workload, first_id, fits_identifiers
 
 WIDTH, HEIGHT = 6.0, 4.0  # of the area of interest ([Evolving] section 3)
 MOST_CANDIDATES = 100  # players whom one asks before it gives up looking for a leader

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from nearcast.field_checks import between
 from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.model.subscription import NodeId, Value
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import Vector, ball, point
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.planetpi4_reckoning import ShipUpdate, pack, predict
 from nearcast.workloads.planetpi4_rules import TICK, GameEvent, GameEventKind, Rules
-from nearcast.workloads.workload import Scheduled, Workload, first_id
+from nearcast.workloads.workload import Scheduled, Workload, first_id, fits_identifiers
 
 if TYPE_CHECKING:
     from nearcast.workloads.planetpi4_log import GameLog

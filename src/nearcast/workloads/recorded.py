@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
 from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.model.subscription import NodeId
 from nearcast.space.motion import SECOND, STILL, Moving, Time
 from nearcast.space.shapes import Vector, ball, point
-from nearcast.workloads.parameter_checks import between, one_of
 from nearcast.workloads.workload import Scheduled, Workload, first_id
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from random import Random
 
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
 from nearcast.model.commands import Command, Publish, Subscribe
 from nearcast.model.subscription import Filter, NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import EVERYWHERE, Vector, point
-from nearcast.workloads.parameter_checks import between, fits_identifiers, one_of
-from nearcast.workloads.workload import Scheduled, Workload, first_id
+from nearcast.workloads.workload import Scheduled, Workload, first_id, fits_identifiers
 
 TICK: Time = SECOND // 10  # how often a price changes
 EVERYTHING = Moving(EVERYWHERE)

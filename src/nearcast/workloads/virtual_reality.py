@@ -6,32 +6,26 @@ however many there are. Each says 512 bytes per second (section V). The paper's
 participants stand; here some may walk, as in the random waypoint, and interests change meanwhile.
 """
 
-from random import Random
-
 from msgspec import Struct
 
+from nearcast.field_checks import between
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector, ball
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.stationary import StationaryEntity
 from nearcast.workloads.walker import WalkerParameters, WalkerWorkload
-from nearcast.workloads.workload import Life, Workload, first_id
+from nearcast.workloads.workload import Life, Workload, first_id, fits_identifiers
 
 
 class Parameters(WalkerParameters, frozen=True, kw_only=True):
     """See `WalkerParameters` for the unit and range of what all walkers share."""
 
-    dims: int = 2
     size: float = 1000.0
     radius: float = 245.0
     speed: float = 10.0
     rate: float = 8.0
-    motion: str = "line"
-    legs: int = 4
-    payload: int = 64
     # Share of participants that walk, 0 to 1; the paper has 0.
     walking: float = 0.0
 
@@ -67,14 +61,6 @@ class VirtualReality(Struct, frozen=True):
 
 def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Workload:
     fits_identifiers(parameters.rate * seconds)
-    cube = Cube(parameters.size, parameters.dims)
-
-    def choose_destination(rng: Random, here: Vector) -> Vector:
-        del here  # the next place does not depend on this one
-        return cube.anywhere(rng)
-
     payload = bytes(parameters.payload)
-    walkers = WalkerWorkload(
-        "virtual-reality", entities, seed, parameters, 0.0, choose_destination, payload
-    )
+    walkers = WalkerWorkload("virtual-reality", entities, seed, parameters, 0.0, payload)
     return VirtualReality(entities, seed, walkers, parameters.walking)

@@ -1,6 +1,6 @@
 """Entities that walk straight legs, subscribe to a disc around them and publish their position.
 
-A workload of walkers only chooses destinations (`onward`); everything else is here, once. How the
+A workload of walkers chooses destinations at most; everything else is here, once. How the
 disc follows its owner is the `motion`:
 
 line   one evolving subscription per leg, sent when the leg begins; it stays where it arrives
@@ -20,23 +20,23 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
 from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Path, Time, line
 from nearcast.space.shapes import Shape, Vector, ball, point
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, one_of
 from nearcast.workloads.workload import Scheduled, first_id
 
 ChooseDestination: TypeAlias = Callable[[Random, Vector], Vector]  # from here, where next?
 
 
 class WalkerParameters(Struct, frozen=True, kw_only=True):
-    """What all workloads of walkers let the user choose; each gives its own defaults."""
+    """What all workloads of walkers let the user choose; defaults of the rest are theirs."""
 
     # Dimensions of the world, 2 or 3; with 3, discs become balls and hold far fewer neighbours.
-    dims: int
+    dims: int = 2
     # Side of the world in units, 1 to 1e9; a larger world holds the entities farther apart.
     size: float
     # Radius of the area of interest in units, 0 to 1e9; neighbours grow with its square (cube).
@@ -46,11 +46,11 @@ class WalkerParameters(Struct, frozen=True, kw_only=True):
     # Publications per second and entity, above 0 to 1,000; all traffic grows with it.
     rate: float
     # line, steps or path (see above): a Move per leg, per publication, or per `legs` legs.
-    motion: str
+    motion: str = "line"
     # Legs of one path, 1 to 100: Moves become rarer and larger as it grows; for motion=path alone.
-    legs: int
+    legs: int = 4
     # Bytes that a publication carries, 0 to 1,000,000; message sizes grow with it.
-    payload: int
+    payload: int = 64
 
     def __post_init__(self) -> None:
         one_of("dims", self.dims, (2, 3))
@@ -73,8 +73,8 @@ class WalkerWorkload(Struct, frozen=True):
     seed: int
     parameters: WalkerParameters
     pause: float  # mean seconds at the end of a leg: uniform between 0 and twice that
-    choose_destination: ChooseDestination
     payload: bytes  # one for all publications
+    choose_destination: ChooseDestination | None = None  # None: anywhere
     blast: float = 0.0  # radius of what is published; 0: a point
 
     @property
@@ -92,9 +92,11 @@ class WalkerWorkload(Struct, frozen=True):
         """From a uniform start on, leg after leg without end."""
         parameters = self.parameters
         longest_pause = 0.0 if parameters.motion == "path" else 2 * self.pause
-        here, since = Cube(parameters.size, parameters.dims).anywhere(rng), begins
+        cube = Cube(parameters.size, parameters.dims)
+        here, since = cube.anywhere(rng), begins
         while True:
-            there = self.choose_destination(rng, here)
+            choose = self.choose_destination
+            there = cube.anywhere(rng) if choose is None else choose(rng, here)
             leg = line(ball(*here, parameters.radius), there, parameters.speed).stamped(since)
             if leg.until == since:
                 continue  # shorter than a microsecond: no leg at all

@@ -4,26 +4,18 @@ The field's plainest movement, and so the one to compare others with. Its known 
 middle of the world is fuller than its edges.
 """
 
-from random import Random
-
-from nearcast.space.shapes import Vector
-from nearcast.workloads.cube import Cube
-from nearcast.workloads.parameter_checks import between, fits_identifiers
+from nearcast.field_checks import between
 from nearcast.workloads.walker import WalkerParameters, WalkerWorkload
-from nearcast.workloads.workload import Workload
+from nearcast.workloads.workload import Workload, fits_identifiers
 
 
 class Parameters(WalkerParameters, frozen=True, kw_only=True):
     """See `WalkerParameters` for the unit and range of what all walkers share."""
 
-    dims: int = 2
     size: float = 1000.0
     radius: float = 50.0
     speed: float = 10.0
     rate: float = 2.0
-    motion: str = "line"
-    legs: int = 4
-    payload: int = 64
     # Mean pause in seconds at the end of a leg, 0 to 1e6 (uniform between 0 and twice that; a path
     # has none); movement becomes rarer as it grows.
     pause: float = 2.0
@@ -35,13 +27,5 @@ class Parameters(WalkerParameters, frozen=True, kw_only=True):
 
 def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Workload:
     fits_identifiers(parameters.rate * seconds)
-    cube = Cube(parameters.size, parameters.dims)
-
-    def choose_destination(rng: Random, here: Vector) -> Vector:
-        del here  # the next place does not depend on this one
-        return cube.anywhere(rng)
-
     payload = bytes(parameters.payload)
-    return WalkerWorkload(
-        "waypoint", entities, seed, parameters, parameters.pause, choose_destination, payload
-    )
+    return WalkerWorkload("waypoint", entities, seed, parameters, parameters.pause, payload)

@@ -71,3 +71,12 @@ class WorkloadKind(Struct, frozen=True):
             if field.name == "size":
                 return float(field.default * max(1.0, entities / USUAL) ** (1 / dims))
         return None
+
+
+def fits_identifiers(publications: float) -> None:
+    """One stay numbers its subscription and its publications from a range of its own."""
+    if publications + 2 > NUMBERS:
+        raise ValueError(
+            f"an entity may publish {NUMBERS - 2:,} times in one stay, not {publications:,.0f}:"
+            " lower the rate or shorten the run"
+        )

@@ -1,9 +1,10 @@
 """What can be set for a network of brokers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Matcher
 from nearcast.protocols.brokers.topology import TOPOLOGIES
@@ -59,24 +60,24 @@ class Parameters(Struct, frozen=True, kw_only=True):
     memory_s: float = 2.0
 
     def __post_init__(self) -> None:
-        _between("brokers", self.brokers, 1, 10_000)
-        _one_of("topology", self.topology, list(TOPOLOGIES))
-        _between("attach", self.attach, -1, self.brokers - 1)
-        _one_of("covering", self.covering, ("off", "lazy", "active"))
-        _one_of("matcher", self.matcher, list(MATCHERS))
-        _one_of("evolving", self.evolving, [RESUBSCRIBE, *MATCHERS])
-        _one_of("interest", self.interest, ("area", "parametric", "tile", "object"))
-        _between("interval_ms", self.interval_ms, 1, 1e7)
-        _between("threshold_ms", self.threshold_ms, 0, 1e7)
-        _one_of("stamp", self.stamp, ("travels", "arrival"))
-        _one_of("moment", self.moment, ("publication", "arrival"))
-        _between("skew_ms", self.skew_ms, 0, 1e7)
-        _between("advertise", self.advertise, 0, 1e9)
-        _between("tile", self.tile, 1e-6, 1e9)
+        between("brokers", self.brokers, 1, 10_000)
+        one_of("topology", self.topology, list(TOPOLOGIES))
+        between("attach", self.attach, -1, self.brokers - 1)
+        one_of("covering", self.covering, ("off", "lazy", "active"))
+        one_of("matcher", self.matcher, list(MATCHERS))
+        one_of("evolving", self.evolving, [RESUBSCRIBE, *MATCHERS])
+        one_of("interest", self.interest, ("area", "parametric", "tile", "object"))
+        between("interval_ms", self.interval_ms, 1, 1e7)
+        between("threshold_ms", self.threshold_ms, 0, 1e7)
+        one_of("stamp", self.stamp, ("travels", "arrival"))
+        one_of("moment", self.moment, ("publication", "arrival"))
+        between("skew_ms", self.skew_ms, 0, 1e7)
+        between("advertise", self.advertise, 0, 1e9)
+        between("tile", self.tile, 1e-6, 1e9)
         if self.heartbeat_ms:
-            _between("heartbeat_ms", self.heartbeat_ms, 1, 1e7)
-        _between("misses", self.misses, 1, 100)
-        _between("memory_s", self.memory_s, 1e-6, 1e6)
+            between("heartbeat_ms", self.heartbeat_ms, 1, 1e7)
+        between("misses", self.misses, 1, 100)
+        between("memory_s", self.memory_s, 1e-6, 1e6)
 
     @property
     def interval(self) -> int:
@@ -95,14 +96,3 @@ class Parameters(Struct, frozen=True, kw_only=True):
         if follows and self.evolving == "cached":
             return make(threshold_us=round(self.threshold_ms * MILLISECOND))
         return make()
-
-
-def _between(name: str, value: float, low: float, high: float) -> None:
-    # Written so that NaN is refused too.
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be between {low:,} and {high:,}, not {value:,}")
-
-
-def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

@@ -56,7 +56,7 @@ def same_form(before: Subscription, after: Subscription) -> bool:
 
 
 def _numbers(text: str) -> list[float]:
-    bounds_ = (item.evaluate(0.0, predicates.NO_VALUES) for item in predicates.parse(text).items)
+    bounds_ = (item.evaluate(0.0) for item in predicates.parse(text).items)
     return [bound for bound in bounds_ if isinstance(bound, float)]
 
 

@@ -2,6 +2,7 @@
 
 from math import ceil, log, sqrt
 
+from nearcast.field_checks import between, one_of
 from nearcast.protocols.relays.layer import RelayLayerParameters
 
 LEAST_DEGREE = 16  # links of the weakest peer
@@ -62,8 +63,7 @@ class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
             ("bubble", self.bubble, BUBBLES),
             ("interests", self.interests, INTERESTS),
         ):
-            if chosen not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {chosen!r}")
+            one_of(name, chosen, choices)
         for name, value, low, high in (
             ("lambda", self.certainty, 1e-3, 6),
             ("split", self.split, 1, LEAST_DEGREE),
@@ -81,8 +81,7 @@ class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
             ("strong", self.strong, 0, 1),
             ("strength", self.strength, 1, 64),
         ):
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be between {low:g} and {high:g}, not {value}")
+            between(name, value, low, high)
 
     @property
     def certainty(self) -> float:

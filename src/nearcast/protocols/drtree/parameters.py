@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
 from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.rtree import SPLITS
 
@@ -43,19 +44,15 @@ class Parameters(Struct, frozen=True, kw_only=True):
     memory_s: float = 2.0
 
     def __post_init__(self) -> None:
-        _one_of("split", self.split, tuple(SPLITS))
-        _one_of("strategy", self.strategy, tuple(STRATEGIES))
-        _one_of("areas", self.areas, AREAS)
-        _one_of("promotes", self.promotes, PROMOTES)
-        if not 2 <= self.most <= 1000:
-            raise ValueError(f"most must be between 2 and 1000, not {self.most}")
-        if not 1 <= self.least <= (self.most + 1) // 2:
-            raise ValueError(f"least must be between 1 and half of most, not {self.least}")
-        if not 1 <= self.misses <= 100:
-            raise ValueError(f"misses must be between 1 and 100, not {self.misses}")
-        for name in ("check_ms", "horizon_ms"):
-            if not 1 <= getattr(self, name) <= 1e7:
-                raise ValueError(f"{name} must be between 1 and 1e7, not {getattr(self, name)}")
+        one_of("split", self.split, SPLITS)
+        one_of("strategy", self.strategy, STRATEGIES)
+        one_of("areas", self.areas, AREAS)
+        one_of("promotes", self.promotes, PROMOTES)
+        between("most", self.most, 2, 1000)
+        between("least", self.least, 1, (self.most + 1) // 2)
+        between("misses", self.misses, 1, 100)
+        between("check_ms", self.check_ms, 1, 1e7)
+        between("horizon_ms", self.horizon_ms, 1, 1e7)
         if not 0 < self.memory_s <= 1e6:
             raise ValueError(f"memory_s must be above 0 and at most 1e6, not {self.memory_s}")
         names = self.names
@@ -65,8 +62,3 @@ class Parameters(Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.dimensions.split(","))
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

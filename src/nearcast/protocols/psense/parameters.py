@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
+
 VIEWS = ("connections", "near")
 MOST_HOPS = 15
 
@@ -35,10 +37,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
     view: str = "connections"
 
     def __post_init__(self) -> None:
-        if self.dimensions not in (2, 3):
-            raise ValueError(f"dimensions must be 2 or 3, not {self.dimensions}")
-        if self.view not in VIEWS:
-            raise ValueError(f"view must be one of {', '.join(VIEWS)}, not {self.view!r}")
+        one_of("dimensions", self.dimensions, (2, 3))
+        one_of("view", self.view, VIEWS)
         round_s = self.round_ms / 1000
         for name, value, low, high in (
             ("round_ms", self.round_ms, 10, 1e6),
@@ -49,5 +49,4 @@ class Parameters(Struct, frozen=True, kw_only=True):
             ("retry_s", self.retry_s, round_s, 1e6),
             ("alone_s", self.alone_s, round_s, 1e6),
         ):
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be between {low:g} and {high:g}, not {value}")
+            between(name, value, low, high)

@@ -11,6 +11,7 @@ from random import Random
 
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
 from nearcast.protocols.relays.cost_model import interest_at
@@ -37,8 +38,7 @@ class RelayLayerParameters(Struct, frozen=True, kw_only=True):
     interval_ms: float = 500.0
 
     def __post_init__(self) -> None:
-        if self.relays not in SWITCH:
-            raise ValueError(f"relays must be one of {', '.join(SWITCH)}, not {self.relays!r}")
+        one_of("relays", self.relays, SWITCH)
         if self.uplink_min != 0 or self.uplink_max != 0:
             check_uplinks(self.uplink_min, self.uplink_max)
         self.steps  # noqa: B018  it checks the rest
@@ -49,9 +49,8 @@ class RelayLayerParameters(Struct, frozen=True, kw_only=True):
 
 
 def check_uplinks(least: float, most: float) -> None:
-    for name, value, low, high in (("uplink_max", most, 1, 1e7), ("uplink_min", least, 1, most)):
-        if not low <= value <= high:
-            raise ValueError(f"{name} must be between {low:g} and {high:g}, not {value}")
+    between("uplink_max", most, 1, 1e7)
+    between("uplink_min", least, 1, most)
 
 
 def capacity_of(least: float, most: float, rng: Random) -> float:

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from nearcast.field_checks import between
 from nearcast.protocols.relays.cost_model import Weights
 
 
@@ -50,9 +51,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
             ("lower_s", 0, 1e6),
             ("upper_s", 0, 1e6),
         ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be between {low:g} and {high:g}, not {value}")
+            between(name, getattr(self, name), low, high)
 
     @property
     def weights(self) -> Weights:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from math import dist
 from random import Random
 
+from nearcast.field_checks import between, one_of
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
@@ -54,11 +55,9 @@ class Parameters(RelaysParameters, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.relays not in SWITCH:
-            raise ValueError(f"relays must be one of {', '.join(SWITCH)}, not {self.relays!r}")
+        one_of("relays", self.relays, SWITCH)
         check_uplinks(self.uplink_min, self.uplink_max)
-        if not 0 <= self.room <= 1e9:
-            raise ValueError(f"room must be between 0 and 1e9, not {self.room}")
+        between("room", self.room, 0, 1e9)
 
 
 class MarkReady(Timer, frozen=True):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from nearcast.field_checks import between
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.voronoi.mesh_messages import LARGEST, SiteInfo
 from nearcast.space.motion import Time
@@ -28,15 +29,11 @@ class Parameters(Struct, frozen=True, kw_only=True):
     shortcuts: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.room <= LARGEST:
-            raise ValueError(f"room must be 0 or more, not {self.room}")
-        if not 2 <= self.misses <= 100:
-            raise ValueError(f"misses must be between 2 and 100, not {self.misses}")
-        if not 0 <= self.shortcuts <= 100:
-            raise ValueError(f"shortcuts must be between 0 and 100, not {self.shortcuts}")
+        between("room", self.room, 0, LARGEST)
+        between("misses", self.misses, 2, 100)
+        between("shortcuts", self.shortcuts, 0, 100)
         for name in ("beat_s", "linger_s", "probe_s"):
-            if not 0.001 <= getattr(self, name) <= 1e5:
-                raise ValueError(f"{name} must be from 0.001 to 1e5, not {getattr(self, name)}")
+            between(name, getattr(self, name), 0.001, 1e5)
 
 
 class MeshEvent(NamedTuple):

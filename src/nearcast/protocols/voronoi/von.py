@@ -20,6 +20,7 @@ from math import hypot, inf
 from random import Random
 from typing import ClassVar, NamedTuple
 
+from nearcast.field_checks import between, one_of
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId
@@ -105,10 +106,8 @@ class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.cast not in CASTS:
-            raise ValueError(f"cast must be one of {', '.join(CASTS)}, not {self.cast!r}")
-        if not 1 <= self.step_ms <= 1e6:
-            raise ValueError(f"step_ms must be between 1 and 1e6, not {self.step_ms}")
+        one_of("cast", self.cast, CASTS)
+        between("step_ms", self.step_ms, 1, 1e6)
         self.mesh  # noqa: B018  it checks the rest
 
     @property

@@ -1,9 +1,8 @@
 """Settings of VSO. Defaults are those of [VSO] and of the authors' program VAST."""
 
-from collections.abc import Sequence
-
 from msgspec import Struct
 
+from nearcast.field_checks import between, one_of
 from nearcast.matching import EXACT
 from nearcast.protocols.voronoi import mesh
 from nearcast.protocols.voronoi.balance import Capacity
@@ -98,31 +97,31 @@ class Parameters(Struct, frozen=True, kw_only=True):
     memory_s: float = 2.0
 
     def __post_init__(self) -> None:
-        _one_of("partitioning", self.partitioning, ("dynamic", "static"))
-        _between("matchers", self.matchers, 1, 10_000)
-        _between("world", self.world, 1, 1e9)
-        _one_of("candidates", self.candidates, ("clients", "servers", "both"))
-        _between("servers", self.servers, 0, 10_000)
-        _between("limit", self.limit, 1, 1e9)
-        _between("activity_limit", self.activity_limit, 0, 1e12)
+        one_of("partitioning", self.partitioning, ("dynamic", "static"))
+        between("matchers", self.matchers, 1, 10_000)
+        between("world", self.world, 1, 1e9)
+        one_of("candidates", self.candidates, ("clients", "servers", "both"))
+        between("servers", self.servers, 0, 10_000)
+        between("limit", self.limit, 1, 1e9)
+        between("activity_limit", self.activity_limit, 0, 1e12)
         for name in ("idle", "f_move", "f_adjust"):
-            _between(name, getattr(self, name), 0, 1)
-        _between("insertion_trigger", self.insertion_trigger, 0, 1000)
-        _between("departure_trigger", self.departure_trigger, 1, 1000)
+            between(name, getattr(self, name), 0, 1)
+        between("insertion_trigger", self.insertion_trigger, 0, 1000)
+        between("departure_trigger", self.departure_trigger, 1, 1000)
         for name in ("spacing", "margin", "buffer"):
-            _between(name, getattr(self, name), 0, 1e9)
+            between(name, getattr(self, name), 0, 1e9)
         for name in (
             "adjust_ms", "overload_ms", "transfer_ms", "reclaim_ms", "digest_ms", "silence_ms",
             "tick_ms", "heartbeat_ms", "site_beat_ms", "retry_ms", "doubt_ms", "fresh_ms",
             "answer_ms",
         ):  # fmt: skip
-            _between(name, getattr(self, name), 1, 1e7)
-        _between("recall_ms", self.recall_ms, 0, 1e7)
-        _between("least", self.least, 1, 10_000)
-        _between("misses", self.misses, 2, 100)
-        _between("shortcuts", self.shortcuts, 0, 100)
-        _one_of("matcher", self.matcher, EXACT)
-        _between("memory_s", self.memory_s, 1e-6, 1e6)
+            between(name, getattr(self, name), 1, 1e7)
+        between("recall_ms", self.recall_ms, 0, 1e7)
+        between("least", self.least, 1, 10_000)
+        between("misses", self.misses, 2, 100)
+        between("shortcuts", self.shortcuts, 0, 100)
+        one_of("matcher", self.matcher, EXACT)
+        between("memory_s", self.memory_s, 1e-6, 1e6)
 
     @property
     def capacity(self) -> Capacity:
@@ -148,14 +147,3 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 def microseconds(milliseconds: float) -> Time:
     return round(milliseconds * MILLISECOND)
-
-
-def _between(name: str, value: float, low: float, high: float) -> None:
-    # Written so that NaN is refused too.
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be between {low:,} and {high:,}, not {value:,}")
-
-
-def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
