@@ -8,14 +8,30 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 from msgspec.structs import replace
 
+from nearcast.client.core import ClientCore, Phase
+from nearcast.client.effects import (
+    Answered,
+    Ask,
+    ClientEffect,
+    ClientParameters,
+    Connect,
+    Disconnect,
+    Ended,
+    HoldBackDue,
+    JoinDue,
+    Told,
+    Welcomed,
+)
+from nearcast.client.received import Message
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.node import Effect, Send, SendMany, Timer
+from nearcast.node import ClearTimer, Effect, Send, SendMany, SetTimer, Timer
 from nearcast.server.access.tokens import AccessControl
 from nearcast.server.config import LimitSettings
 from nearcast.server.gateway import Gateway
@@ -33,14 +49,13 @@ from nearcast.service.cluster.realm import OVERDUE
 from nearcast.service.cluster.subscription_registry import TELL_EVERY, UNCONFIRMED
 from nearcast.service.effects import Fault
 from nearcast.service.realm import HOPS
-from nearcast.space.motion import SECOND, Time
+from nearcast.space.motion import SECOND, Moving, Time
+from nearcast.space.shapes import disc
 from support.brute_force import expected
 from support.simulated_cluster import FLUSH_S, PARAMETERS, SIDE, SimulatedCluster, SimulatedNode
 
 TIMER, SOCKET = 0, 1  # what a node finds to do when it has stood still, in either order
-PATIENCE: Time = 5 * SECOND  # of a client with a handover
-FORMER: Time = 10 * SECOND  # and with the node that it has left
-HELD: Time = SECOND // 4
+HELD: Time = ClientParameters().hold_back
 AGREED: Time = UNCONFIRMED + TELL_EVERY  # by then homes and sites agree who wants what
 OUTSIDE = SimpleNamespace(halted=0)  # clients never stand still
 
@@ -167,8 +182,9 @@ class Wire(Quiet):
 class Connection:
     """Between a client and a node; nothing overtakes in either direction."""
 
-    def __init__(self, client: "SimulatedClient", home: HomeNode) -> None:
+    def __init__(self, client: "SimulatedClient", home: HomeNode, number: int) -> None:
         self.client, self.home, self.sim_cluster = client, home, client.sim_cluster
+        self.number = number  # as the client's core counts
         self.session = Session(home.gateway)
         self.session.encoding = messages.MSGPACK
         self.opened = self.sim_cluster.now
@@ -223,7 +239,8 @@ class Connection:
 class SimulatedClient:
     """Listens around itself, says where it is, retained or not, and goes where it is sent.
 
-    Nodes do not promise the order of what is retained and what is not.
+    It hosts a client core in simulated time. Nodes do not promise the order of what is retained and
+    what is not.
     """
 
     def __init__(
@@ -236,151 +253,128 @@ class SimulatedClient:
         retains: bool,
     ) -> None:
         self.sim_cluster, self.name, self.x, self.y, self.retains = sim_cluster, name, x, y, retains
-        self.entity: int | None = None
+        self.core = ClientCore(name, Random(name), reconnects=False)
         self.subscription: int | None = None  # its number in the trace
-        self.connection = Connection(self, home)
-        self.joining: Connection | None = None
-        self.former: Connection | None = None
-        self.connections = [self.connection]
+        self.connections: list[Connection] = []  # the core counts them from 1
         self.messages: list[tuple[int, Time, int]] = []
         self.received_at: list[Time] = []  # each of them
         self.moved = self.came = self.stayed = 0  # how often it was sent, and what came of it
         self.losses: list[str] = []
-        self._had: set[int] = set()
         self.late: set[int] = set()  # what a former node said after its time (rule 5)
-        self._held: list[tuple[int, Time, int]] = []
-        self._bye = ""
-        self._ids = 0
-        self._unanswered: set[int] = set()
-        self._ticket = ""
-        self.connection.send_request(messages.JoinRequest(name, id=self._number()))
+        self._first_home = home
+        self._timers: dict[Timer, object] = {}
+        self._perform(self.core.open(sim_cluster.now))
 
-    def _number(self) -> int:
-        self._ids += 1
-        self._unanswered.add(self._ids)
-        return self._ids
+    @property
+    def entity(self) -> int:
+        return self.core.entity
+
+    @property
+    def connection(self) -> Connection:
+        """To the node that serves it."""
+        assert self.core.connection is not None
+        return self.connections[self.core.connection - 1]
+
+    @property
+    def joining(self) -> Connection | None:
+        return self.connections[-1] if self.core.phase is Phase.HANDED_OVER else None
 
     @property
     def home(self) -> HomeNode:
         return self.connection.home
 
-    def ask(self, kind: type, *given: Any, **more: Any) -> None:
-        """Not while it is being handed over: rule 2."""
-        if self.joining is None:
-            self.connection.send_request(kind(*given, **more, id=self._number()))
-
     def walk(self, x: float, y: float) -> None:
         """It goes there, with its area of interest, and publishes its position."""
-        if self.joining is not None:
-            return
+        if self.core.serving is None:
+            return  # while it is being handed over, it asks for nothing
         self.x, self.y = x, y
-        self.ask(messages.MoveRequest, 1, Area(x, y, r=60.0))
+        shape = disc(x, y, 60.0)
+        request = messages.MoveRequest(1, Area(x, y, r=60.0))
+        self._perform(self.core.move(self.sim_cluster.now, request, Moving(shape), True)[1])
         self.publish()
 
     def publish(self, x: float | None = None, y: float | None = None) -> None:
         """Where it is, or elsewhere."""
         x, y = self.x if x is None else x, self.y if y is None else y
-        self.ask(messages.PublishRequest, x, y, retain=self.retains)
+        if self.core.serving is not None:
+            request = messages.PublishRequest(x, y, retain=self.retains)
+            self._perform(self.core.request(self.sim_cluster.now, request)[1])
 
-    # What nodes send.
-
-    def on_notice(self, connection: Connection, kind: type, message: Any) -> None:
-        if kind is messages.MessageNotice:
-            one = message.source, message.t, message.publication
-            connection.received_messages.append(one)
-            if connection is not self.connection and connection is not self.former:
-                self.late.add(message.publication)
-            if self.former is not None and connection is self.connection and not self.former.over:
-                self._held.append(one)
-            else:
-                self._take(one)
-        elif kind is messages.WelcomeNotice:
-            self._welcomed(connection, message)
-        elif (
-            kind is messages.MovedNotice and connection is self.connection and self.joining is None
-        ):
-            self._go(message)
-        elif kind is messages.ByeNotice:
-            self._bye = message.reason
-        elif kind is messages.ErrorNotice and connection is self.joining:
-            self._stay()
-        elif kind in (messages.DoneNotice, messages.ErrorNotice):
-            assert kind is messages.DoneNotice or message.id is None, message
-            self._unanswered.discard(message.id)
-            if message.subscription is not None:
-                self.subscription = message.subscription
-            self._join()
-
-    def _take(self, one: tuple[int, Time, int]) -> None:
-        if one[2] not in self._had:
-            self._had.add(one[2])
-            self.messages.append(one)
-            self.received_at.append(self.sim_cluster.now)
-
-    def _welcomed(self, connection: Connection, message: Any) -> None:
-        self._unanswered.discard(message.id)
-        if self.entity is None:
-            self.entity = message.entity
-            self.ask(messages.SubscribeRequest, 1, Area(self.x, self.y, r=60.0))
-            self.publish()
-        elif connection is self.joining:
-            assert message.entity == self.entity
-            self._release()
-            self.former, self.connection, self.joining = self.connection, connection, None
-            self.came += 1
-            self.sim_cluster.at(
-                self.sim_cluster.now + HELD, OUTSIDE, partial(self._release, self.former)
-            )
-            self.sim_cluster.at(self.sim_cluster.now + FORMER, OUTSIDE, self.former.close)
-
-    def _release(self, former: Connection | None = None) -> None:
-        """What waited for the former node's last words comes now."""
-        if former is None or former is self.former:
-            held, self._held, self.former = self._held, [], None
-            for one in held:
-                self._take(one)
-
-    def _go(self, message: Any) -> None:
-        self.moved += 1
-        joining = self.joining = Connection(self, self.sim_cluster.at_url(message.to))
-        self.connections.append(joining)
-        self._ticket = message.ticket
-        self.sim_cluster.on_sent(messages.MovedNotice)
-        self.sim_cluster.at(
-            self.sim_cluster.now + PATIENCE, OUTSIDE, partial(self._give_up, joining)
-        )
-        self._join()
-
-    def _join(self) -> None:
-        if self.joining is not None and self._ticket and not self._unanswered:
-            self.joining.send_request(
-                messages.JoinRequest(self.name, id=self._number(), ticket=self._ticket)
-            )
-            self._ticket = ""
-
-    def _give_up(self, joining: Connection) -> None:
-        if joining is self.joining:
-            self._stay()
-
-    def _stay(self) -> None:
-        assert self.joining is not None
-        self.joining.close()
-        self.joining, self._ticket = None, ""
-        self._unanswered.clear()
-        self.stayed += 1
-
-    def lost(self, connection: Connection) -> None:
-        if connection is self.joining:
-            self._stay()
-        elif connection is self.former:
-            self._release(connection)
-        elif connection is self.connection:
-            self.losses.append(self._bye)
+    def give_up(self) -> None:
+        """It has waited long enough for the node that it is joining."""
+        self._perform(self.core.wake(self.sim_cluster.now, JoinDue(len(self.connections))))
 
     def leave(self) -> None:
         """Without a request to leave."""
         for connection in self.connections:
             connection.close()
+
+    # What nodes send.
+
+    def on_notice(self, connection: Connection, kind: type, message: Any) -> None:
+        if kind is messages.MessageNotice:
+            connection.received_messages.append((message.source, message.t, message.publication))
+            former = HoldBackDue(connection.number) in self._timers
+            if connection is not self.connection and not former:
+                self.late.add(message.publication)
+        if kind is messages.ErrorNotice:
+            assert connection is self.joining or message.id is None, message
+        self._perform(self.core.received(self.sim_cluster.now, connection.number, kind, message))
+
+    def lost(self, connection: Connection) -> None:
+        self._perform(self.core.lost(self.sim_cluster.now, connection.number))
+
+    # What its core asks for.
+
+    def _perform(self, effects: list[ClientEffect]) -> None:
+        if ClearTimer(JoinDue(len(self.connections))) in effects:
+            arrived = any(isinstance(effect, Told) for effect in effects)
+            self.came += arrived
+            self.stayed += not arrived
+        for effect in effects:
+            match effect:
+                case Connect(_, url):
+                    self._connect(url)
+                case Disconnect(number):
+                    self.connections[number - 1].close()
+                case Ask(number, request, _):
+                    self.connections[number - 1].send_request(request)
+                case SetTimer(timer, delay):
+                    self._timers[timer] = token = object()
+                    self.sim_cluster.at(
+                        self.sim_cluster.now + delay, OUTSIDE, partial(self._wake, timer, token)
+                    )
+                case ClearTimer(timer):
+                    self._timers.pop(timer, None)
+                case Message(source, publication, t):
+                    self.messages.append((source, t, publication))
+                    self.received_at.append(self.sim_cluster.now)
+                case Welcomed():
+                    self._listen()
+                case Answered(_, messages.DoneNotice() as done) if done.subscription is not None:
+                    self.subscription = done.subscription
+                case Ended(why):
+                    self.losses.append(str(why))
+
+    def _connect(self, url: str | None) -> None:
+        home = self._first_home if url is None else self.sim_cluster.at_url(url)
+        connection = Connection(self, home, len(self.connections) + 1)
+        self.connections.append(connection)
+        if url is not None:
+            self.moved += 1
+            self.sim_cluster.on_sent(messages.MovedNotice)
+        self._perform(self.core.connected(self.sim_cluster.now, connection.number))
+
+    def _wake(self, timer: Timer, token: object) -> None:
+        if self._timers.get(timer) is token:
+            del self._timers[timer]
+            self._perform(self.core.wake(self.sim_cluster.now, timer))
+
+    def _listen(self) -> None:
+        region = Moving(disc(self.x, self.y, 60.0))
+        request = messages.SubscribeRequest(0, Area(self.x, self.y, r=60.0))
+        self._perform(self.core.subscribe(self.sim_cluster.now, request, region, True)[2])
+        self.publish()
 
 
 class HandoverCluster(SimulatedCluster):

@@ -265,6 +265,11 @@ class ClientCore:
 
     # Queries, which change nothing.
 
+    @property
+    def connection(self) -> int | None:
+        """That to the node that serves us, or did last."""
+        return None if self._current is None else self._current.number
+
     def entity_of(self, state: wire.EntityState) -> Entity:
         """An entity of an answer, as the application sees it."""
         return self._order.entity(state)

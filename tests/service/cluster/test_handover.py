@@ -196,7 +196,7 @@ def test_a_client_that_gives_up_as_it_is_taken_in_is_given_back(step: type, spea
             walker.connection.send_request(
                 messages.PublishRequest(*story.site(story.third), retain=True)
             )
-        walker._stay()  # its welcome has not come yet
+        walker.give_up()  # its welcome has not come yet
 
     story.go(step, fault)
     story.until(lambda: joining[0].session.closing)
