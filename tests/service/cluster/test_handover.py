@@ -95,7 +95,9 @@ def halt_old(story: Handover, seconds: float = 3.0) -> None:
 
 
 def cut(story: Handover, seconds: float = 3.0) -> None:
+    """The old node reaches nobody: else the third would relay its messages."""
     story.sim_cluster.cut(story.old, story.new, seconds)
+    story.sim_cluster.cut(story.old, story.third, seconds)
 
 
 @pytest.mark.parametrize(
