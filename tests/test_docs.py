@@ -145,10 +145,10 @@ class Play:
 
     def analyse(self, arguments: list[str]) -> None:
         """In this process, with the Spark that all tests share: starting one takes long."""
-        told = StringIO()
-        with redirect_stdout(told):
+        printed = StringIO()
+        with redirect_stdout(printed):
             assert main([arguments[0], *(str(self.folder / name) for name in arguments[1:])]) == 0
-        self.printed += told.getvalue().replace(f"{self.folder}/", "").splitlines()
+        self.printed += printed.getvalue().replace(f"{self.folder}/", "").splitlines()
 
     def expect(self, lines: list[str]) -> None:
         """Each of these lines has been printed, or soon will be."""

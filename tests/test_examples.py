@@ -125,8 +125,8 @@ def test_the_example_queries_give_the_right_answers(
     monkeypatch.setattr("nearcast.pipeline.spark.session.start", lambda: spark)
     main = example("questions")["main"]
     main(["--trace", str(trace)])
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|walk")]
-    assert [line.replace(" ", "") for line in told] == [
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|walk")]
+    assert [line.replace(" ", "") for line in printed] == [
         "|walk|1|2|1|",
         "|walk|2|1|1|",
         "|walk|3|1|1|",

@@ -112,6 +112,19 @@ def test_modules_classes_and_tests_are_called_by_words_of_the_field() -> None:
     assert private == []
 
 
+def test_functions_are_called_by_words_of_the_field() -> None:
+    """Messages are sent and received. Of [Lehn] is the audience, of a result table the other."""
+    private = {*PRIVATE, "hear", "heard", "said", "told"} - {"audience"}
+    names = [
+        node.name
+        for file in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if private & {part.removesuffix("s") for part in node.name.split("_")}
+    ]
+    assert set(names) <= {"heard_by_second"}
+
+
 def test_papers_are_cited_by_key() -> None:
     """ "Seed" is the number from which random streams come, and nothing else."""
     cited = re.compile(r"seed 00[0-4]", re.IGNORECASE)

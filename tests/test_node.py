@@ -76,10 +76,10 @@ class ScriptedNode(Node):
     def __init__(self) -> None:
         super().__init__(5, Random(1))
         self.script: Script = []
-        self.asked: list[object] = []
+        self.inputs: list[object] = []
 
-    def _act(self, *asked: object) -> None:
-        self.asked.append((self.now, *asked))
+    def _act(self, *arguments: object) -> None:
+        self.inputs.append((self.now, *arguments))
         for verb, arguments, _ in self.script:
             getattr(self.out, verb)(*arguments)
 
@@ -112,26 +112,26 @@ def test_each_input_returns_exactly_its_effects_in_order(
 ) -> None:
     node, now = ScriptedNode(), 0
     kept: list[tuple[list[Effect], list[Effect]]] = []
-    for turn, ((door, asked), script, pause) in enumerate(calls, 1):
+    for turn, ((door, arguments), script, pause) in enumerate(calls, 1):
         now += pause
         node.script = script
         effects = door(node, now)
-        spoken = [effect for _, _, effect in script]
-        assert effects == spoken
-        assert node.asked[-1] == (now, *asked)
-        assert len(node.asked) == turn
-        kept.append((effects, spoken))
+        expected = [effect for _, _, effect in script]
+        assert effects == expected
+        assert node.inputs[-1] == (now, *arguments)
+        assert len(node.inputs) == turn
+        kept.append((effects, expected))
         if Stop() in effects:
             break
-    for effects, spoken in kept:
-        assert effects == spoken, "what a door has handed over does not change later"
+    for effects, expected in kept:
+        assert effects == expected, "what a door has handed over does not change later"
 
 
-@pytest.mark.parametrize(("door", "asked"), DOORS)
+@pytest.mark.parametrize(("door", "arguments"), DOORS)
 @pytest.mark.parametrize(("again", "_"), DOORS)
 def test_a_stopped_node_receives_and_does_nothing_more(
     door: Callable[[Node, int], list[Effect]],
-    asked: tuple[object, ...],
+    arguments: tuple[object, ...],
     again: Callable[[Node, int], list[Effect]],
     _: object,
 ) -> None:
@@ -141,7 +141,7 @@ def test_a_stopped_node_receives_and_does_nothing_more(
     node.script = [("note", ("I am back",), Note("I am back"))]
     assert again(node, 2) == []
     assert node.receive_many(3, [(8, Word(1)), (8, Word(2))]) == []
-    assert node.asked == [(1, *asked)]
+    assert node.inputs == [(1, *arguments)]
 
 
 def test_a_returned_list_of_effects_belongs_to_the_caller() -> None:
@@ -182,24 +182,24 @@ def test_many_messages_at_once_mean_each_in_turn(
     for sender, message in arrivals:
         one_by_one.extend(apart.receive(7, sender, message))
     assert together.receive_many(7, arrivals) == one_by_one
-    assert together.asked == apart.asked
+    assert together.inputs == apart.inputs
 
 
 # Time.
 
 
-@pytest.mark.parametrize(("door", "asked"), DOORS)
+@pytest.mark.parametrize(("door", "arguments"), DOORS)
 def test_time_cannot_run_back_at_any_input(
-    door: Callable[[Node, int], list[Effect]], asked: tuple[object, ...]
+    door: Callable[[Node, int], list[Effect]], arguments: tuple[object, ...]
 ) -> None:
     node = ScriptedNode()
     node.start(10)
     with pytest.raises(AssertionError, match=r"^node 5: time ran back from 10 to 9$"):
         door(node, 9)
     assert node.now == 10
-    assert node.asked == [(10, "start")], "nobody is asked at a time that cannot be"
+    assert node.inputs == [(10, "start")], "nobody is asked at a time that cannot be"
     assert door(node, 10) == []
-    assert node.asked[-1] == (10, *asked), "the same moment may come again"
+    assert node.inputs[-1] == (10, *arguments), "the same moment may come again"
 
 
 def test_a_new_node_has_time_0_its_id_its_random_stream_and_knows_nobody() -> None:
@@ -322,6 +322,6 @@ def test_a_change_between_two_publications_of_a_batch_counts_for_the_second_alon
         (3, Post(replace(PUBLICATION, id=15, node=3))),
     ]
     assert server(matcher).receive_many(0, batch) == [
-        Send(2, Notify(replace(PUBLICATION, id=heard, node=3), (by,)))
-        for heard, by in ((11, 1), (12, 1), (14, 2))
+        Send(2, Notify(replace(PUBLICATION, id=number, node=3), (by,)))
+        for number, by in ((11, 1), (12, 1), (14, 2))
     ]

@@ -22,7 +22,7 @@ NEARCAST = [sys.executable, "-m", "nearcast.cli"]
 SMALL = ["simulate", "client-server", "--nodes", "30", "--seconds", "1"]
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     try:
         code = main([str(argument) for argument in arguments])
     except SystemExit as stop:
@@ -34,10 +34,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
 def test_simulate_leaves_a_trace_that_validate_accepts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = said(capsys, *SMALL, "--trace", tmp_path / "t")
+    code, out, err = run_command(capsys, *SMALL, "--trace", tmp_path / "t")
     assert (code, err) == (0, "")
     assert "30 entities" in out
-    code, out, _ = said(capsys, "validate", tmp_path / "t")
+    code, out, _ = run_command(capsys, "validate", tmp_path / "t")
     assert code == 0
     assert out.rstrip().endswith("nothing wrong")
 
@@ -45,12 +45,12 @@ def test_simulate_leaves_a_trace_that_validate_accepts(
 def test_json_is_one_document_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = said(capsys, *SMALL, "--trace", tmp_path / "t", "--json")
+    code, out, err = run_command(capsys, *SMALL, "--trace", tmp_path / "t", "--json")
     summary = json.loads(out)
     assert (code, err) == (0, "")
     assert summary["rows"]["publications"] == reader.read(tmp_path / "t", "publications").num_rows
     assert summary["scenario"]["settings"]["latency_ms"] == 50.0
-    code, out, err = said(capsys, "validate", tmp_path / "t", "--json")
+    code, out, err = run_command(capsys, "validate", tmp_path / "t", "--json")
     assert (code, json.loads(out)["problems"], err) == (0, [], "")
 
 
@@ -58,7 +58,7 @@ def test_the_same_arguments_give_the_same_run_and_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b"):
-        assert said(capsys, *SMALL, "--seed", "5", "--trace", tmp_path / name)[0] == 0
+        assert run_command(capsys, *SMALL, "--seed", "5", "--trace", tmp_path / name)[0] == 0
     assert reader.digest(tmp_path / "a") == reader.digest(tmp_path / "b")
 
 
@@ -91,7 +91,7 @@ def test_wrong_use_is_one_clear_line_and_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
     trace = ["--trace", str(tmp_path / "t")] if arguments[:1] == ["simulate"] else []
-    code, out, err = said(capsys, *arguments, *trace)
+    code, out, err = run_command(capsys, *arguments, *trace)
     assert code == 2, err
     assert says in err
     assert (err.count("\n"), out) == (1, "")
@@ -99,16 +99,16 @@ def test_wrong_use_is_one_clear_line_and_exit_code_2(
 
 
 def test_an_argument_for_the_trace_folder_is_required(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = said(capsys, *SMALL)
+    code, _, err = run_command(capsys, *SMALL)
     assert (code, err) == (2, "nearcast: --trace DIR is needed: the folder for the trace\n")
 
 
 def test_an_existing_trace_is_not_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said(capsys, *SMALL, "--trace", tmp_path / "t")
+    run_command(capsys, *SMALL, "--trace", tmp_path / "t")
     before = reader.digest(tmp_path / "t")
-    code, _, err = said(capsys, *SMALL, "--seed", "2", "--trace", tmp_path / "t")
+    code, _, err = run_command(capsys, *SMALL, "--seed", "2", "--trace", tmp_path / "t")
     assert (code, err) == (1, f"nearcast: {tmp_path / 't'} already holds a trace\n")
     assert reader.digest(tmp_path / "t") == before
 
@@ -123,9 +123,9 @@ def test_validate_names_what_is_wrong(
     elif what == "empty":
         trace.mkdir()
     elif what == "garbage":
-        said(capsys, *SMALL, "--trace", trace)
+        run_command(capsys, *SMALL, "--trace", trace)
         (trace / "deliveries" / "part-00000.parquet").write_bytes(b"PAR1 not at all")
-    code, out, err = said(capsys, "validate", trace)
+    code, out, err = run_command(capsys, "validate", trace)
     assert code == 1
     if what == "garbage":
         assert "deliveries/part-00000.parquet" in out
@@ -148,15 +148,15 @@ def test_settings_explains_every_setting(
     capsys: pytest.CaptureFixture[str], protocol: str, workload: str, some: set[str]
 ) -> None:
     arguments = ("simulate", protocol, "--workload", workload, "--settings", "--json")
-    code, out, _ = said(capsys, *arguments)
-    told = json.loads(out)
+    code, out, _ = run_command(capsys, *arguments)
+    printed = json.loads(out)
     assert code == 0
-    assert some <= {row["name"] for rows in told.values() for row in rows}
-    assert all(row["meaning"] for rows in told.values() for row in rows)
+    assert some <= {row["name"] for rows in printed.values() for row in rows}
+    assert all(row["meaning"] for rows in printed.values() for row in rows)
 
 
 def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = said(capsys, "doctor", "--json")
+    code, out, _ = run_command(capsys, "doctor", "--json")
     findings = json.loads(out)
     assert code == 0
     assert all(finding["good"] for finding in findings)
@@ -196,7 +196,7 @@ def test_a_killed_run_leaves_a_trace_that_validate_accepts(
     time.sleep(after_s)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    code, out, err = said(capsys, "validate", trace)
+    code, out, err = run_command(capsys, "validate", trace)
     assert code == 0, out + err
     assert "the run did not end by itself" in out
 
@@ -244,7 +244,7 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_written(
     assert ended.stderr.count("\n") == 1, ended.stderr
     assert "cannot write" in ended.stderr
     assert "stays readable" in ended.stderr
-    assert said(capsys, "validate", trace)[0] == 0
+    assert run_command(capsys, "validate", trace)[0] == 0
 
 
 def test_only_errors_of_spark_are_reported_as_the_end_of_spark() -> None:

@@ -82,7 +82,7 @@ SENSIBLE["area"] = damaged_areas()
 
 
 @st.composite
-def told(draw: Any, kind: type[messages.Request]) -> dict[str, Any]:
+def drawn_fields(draw: Any, kind: type[messages.Request]) -> dict[str, Any]:
     """Fields of a request: optional ones are there or not, and one may be missing or anything."""
     chosen = {
         field.name: ABSENT
@@ -97,22 +97,22 @@ def told(draw: Any, kind: type[messages.Request]) -> dict[str, Any]:
 
 
 requests = st.sampled_from(messages.REQUESTS).flatmap(
-    lambda kind: st.tuples(st.just(kind), told(kind))
+    lambda kind: st.tuples(st.just(kind), drawn_fields(kind))
 )
 
 
-def in_json(kind: type[messages.Request], said: dict[str, Any]) -> bytes:
+def in_json(kind: type[messages.Request], values: dict[str, Any]) -> bytes:
     tag = kind.__struct_config__.tag
-    return msgspec.json.encode({"do": tag} | {k: v for k, v in said.items() if v is not ABSENT})
+    return msgspec.json.encode({"do": tag} | {k: v for k, v in values.items() if v is not ABSENT})
 
 
-def in_packed(kind: type[messages.Request], said: dict[str, Any]) -> bytes:
+def in_packed(kind: type[messages.Request], values: dict[str, Any]) -> bytes:
     """Absent fields have their default, or nil; at the end they are left out."""
     elements: list[Any] = [messages.REQUESTS.index(kind) + 1]
-    last = max((i for i, value in enumerate(said.values()) if value is not ABSENT), default=-1)
+    last = max((i for i, value in enumerate(values.values()) if value is not ABSENT), default=-1)
     for place, field in enumerate(fields(kind)):
         if place <= last:
-            value = said[field.name]
+            value = values[field.name]
             if value is ABSENT:
                 default = messages._defaults(kind)[place]
                 value = None if default in (messages.NO_PAYLOAD, msgspec.NODEFAULT) else default
@@ -122,18 +122,18 @@ def in_packed(kind: type[messages.Request], said: dict[str, Any]) -> bytes:
 
 def plain(form: messages.Encoding, notice: Any) -> dict[str, Any]:
     """A notice as values, the same for both forms."""
-    told: dict[str, Any] = {"is": form.message_class(notice).__name__}
+    found: dict[str, Any] = {"is": form.message_class(notice).__name__}
     for name in notice.__struct_fields__:
         value = getattr(notice, name)
-        told[name] = form.decode_payload(value) if isinstance(value, Raw) else value
+        found[name] = form.decode_payload(value) if isinstance(value, Raw) else value
     for name in ("entities", "entity"):
-        several = told.get(name)
+        several = found.get(name)
         for one in several if isinstance(several, list) else [several]:
             if isinstance(one, messages.EntityState):
-                told[name] = [plain_entity(form, one)]
-    if told["is"] == "ErrorNotice":
-        told["reason"] = reason(told["reason"])
-    return told
+                found[name] = [plain_entity(form, one)]
+    if found["is"] == "ErrorNotice":
+        found["reason"] = reason(found["reason"])
+    return found
 
 
 def plain_entity(form: messages.Encoding, entity: messages.EntityState) -> dict[str, Any]:
@@ -160,10 +160,10 @@ class Pair:
     def __init__(self) -> None:
         self.nodes = {form: Node() for form in (J, P)}
 
-    def answers(self, kind: type[messages.Request], said: dict[str, Any]) -> list[list[Any]]:
+    def answers(self, kind: type[messages.Request], values: dict[str, Any]) -> list[list[Any]]:
         answers = []
         for form, node in self.nodes.items():
-            frame = (in_packed if form is P else in_json)(kind, said)
+            frame = (in_packed if form is P else in_json)(kind, values)
             session, wire = node.join(form)
             if kind is messages.JoinRequest:
                 node.gateway.service._end_client(session)
@@ -196,8 +196,8 @@ def pair() -> Any:
 
 @given(requests)
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-def test_both_encodings_get_the_same_answer(pair: Pair, asked: tuple[type, dict[str, Any]]) -> None:
-    in_one, in_other = pair.answers(*asked)
+def test_both_encodings_get_the_same_answer(pair: Pair, drawn: tuple[type, dict[str, Any]]) -> None:
+    in_one, in_other = pair.answers(*drawn)
     assert in_one == in_other
 
 

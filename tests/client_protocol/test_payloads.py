@@ -189,13 +189,13 @@ def test_a_payload_that_one_encoding_lacks_loses_no_other_publication(
                 assert P.message_class(await innocent.answer(20 + number)) is messages.DoneNotice
             for one in listeners:
                 await one.await_notice(messages.MessageNotice, 21)
-                heard = [
+                received = [
                     one.form.decode_payload(message.payload)
                     for message in one.of(messages.MessageNotice)
                     if message.source == odd.entity
                 ]
                 same = one.form is form
-                assert (len(heard), heard[0] is None) == (1, not same)
+                assert (len(received), received[0] is None) == (1, not same)
                 assert len(one.of(messages.MessageNotice)) == 21
             assert node.gateway.metrics.faults == 0
             if retain:
@@ -247,10 +247,10 @@ def test_a_failure_while_a_frame_is_built_loses_that_publication_alone(
 ) -> None:
     whole = frames.message_frame
 
-    def fails(said: Any, *others: Any) -> bytes:
-        if said.request.x == 13.0:
+    def fails(request: Any, *others: Any) -> bytes:
+        if request.request.x == 13.0:
             raise ZeroDivisionError("a mistake of ours")
-        return whole(said, *others)
+        return whole(request, *others)
 
     monkeypatch.setattr(frames, "message_frame", fails)
 
@@ -267,8 +267,8 @@ def test_a_failure_while_a_frame_is_built_loses_that_publication_alone(
             ], node.gateway.metrics.faults
 
     with caplog.at_level(logging.ERROR, "nearcast"):
-        heard, faults = run(story())
-    assert (heard, faults) == ([1.0, 2.0], 1)
+        received, faults = run(story())
+    assert (received, faults) == ([1.0, 2.0], 1)
     assert len(caplog.records) == 1
     assert "a mistake of ours" in caplog.text
 
@@ -286,8 +286,8 @@ async def test_a_failure_while_matching_loses_that_publication_alone(join: Join)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Realm, "_match_flush", fails)
-        asked = [bob.publish(point(x, 0), x, channel="") for x in (1, 13, 2, 3)]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        publishing = [bob.publish(point(x, 0), x, channel="") for x in (1, 13, 2, 3)]
+        answers = await asyncio.gather(*publishing, return_exceptions=True)
     assert [isinstance(answer, int) for answer in answers] == [True, False, True, True]
     assert isinstance(answers[1], nearcast.Refused)
     assert [(await anext(here)).payload for _ in range(3)] == [1, 2, 3]
@@ -306,11 +306,11 @@ def test_an_unreadable_payload_is_decoded_as_unreadable_with_the_reason() -> Non
 
 @pytest.mark.parametrize("payload", UNREADABLE_JSON.values(), ids=UNREADABLE_JSON)
 def test_a_peer_neither_sends_nor_delivers_an_unreadable_payload(payload: bytes) -> None:
-    desk = LineProtocol(lambda _: None)
-    assert desk.opened(payload) is messages.NO_PAYLOAD
+    line_protocol = LineProtocol(lambda _: None)
+    assert line_protocol.opened(payload) is messages.NO_PAYLOAD
     with pytest.raises(ValueError, match="payload"):
-        desk.packed(Raw(payload))
-    assert desk.opened(b'{"a": [10, 100000000000000000000]}') == Raw(
+        line_protocol.packed(Raw(payload))
+    assert line_protocol.opened(b'{"a": [10, 100000000000000000000]}') == Raw(
         b'{"a":[10,100000000000000000000]}'
     )
 
@@ -318,9 +318,9 @@ def test_a_peer_neither_sends_nor_delivers_an_unreadable_payload(payload: bytes)
 def test_another_nodes_payload_is_checked_like_a_clients() -> None:
     realm = ClusterRealm(MATCHERS["scan"](), LimitSettings(), None, 1)
     for form, payload in ((J, b'"\xff"'), (P, b"\xa1\xff")):
-        said = messages.PublishRequest(1.0, 1.0, Raw(payload), retain=True)
+        request = messages.PublishRequest(1.0, 1.0, Raw(payload), retain=True)
         with pytest.raises(MalformedMessageError, match="not valid UTF-8"):
-            realm.receive_remote(7, "name", 9, said, form, 5)
+            realm.receive_remote(7, "name", 9, request, form, 5)
         with pytest.raises(MalformedMessageError, match="not valid UTF-8"):
-            realm.learn_state(5, 2, 7, "name", said, form, 9, 5)
+            realm.learn_state(5, 2, 7, "name", request, form, 9, 5)
     assert realm.waiting == 0

@@ -109,9 +109,9 @@ def test_a_frame_without_a_valid_id_has_no_request_id(
 
 
 def test_a_peers_refusal_names_the_request_too() -> None:
-    told: list[Any] = []
+    notices: list[Any] = []
     nobody: Any = None  # what is refused never reaches the host
     for name, frame in JSON_FRAMES.items():
         if name != "more than a frame":
-            LineProtocol(told.append).obey(nobody, 1, frame)
-    assert [word.id for word in told] == [10] * (len(JSON_FRAMES) - 1)
+            LineProtocol(notices.append).obey(nobody, 1, frame)
+    assert [notice.id for notice in notices] == [10] * (len(JSON_FRAMES) - 1)

@@ -123,17 +123,19 @@ def test_the_two_encodings_are_equivalent() -> None:
     assert len(examples) == 10
     for as_json, as_hex in ((row[0].strip("`"), row[1].strip("`")) for row in examples):
         reads = messages.JSON.read_request if '"do"' in as_json else messages.JSON.read_notice
-        word = reads(as_json.encode())
-        if getattr(word, "payload", messages.NO_PAYLOAD) is not messages.NO_PAYLOAD:
-            payload = messages.MSGPACK.encode_payload(messages.JSON.decode_payload(word.payload))
-            word = msgspec.structs.replace(word, payload=payload)
-        assert messages.MSGPACK.encode(word).hex(" ") == as_hex
+        message = reads(as_json.encode())
+        if getattr(message, "payload", messages.NO_PAYLOAD) is not messages.NO_PAYLOAD:
+            payload = messages.MSGPACK.encode_payload(messages.JSON.decode_payload(message.payload))
+            message = msgspec.structs.replace(message, payload=payload)
+        assert messages.MSGPACK.encode(message).hex(" ") == as_hex
 
 
 def test_the_documented_limits_are_those_of_the_code() -> None:
-    told = [[row[0].strip("`"), *row[1:]] for row in rows(section(WIRE, "Limits"), "| limit")]
+    documented = [[row[0].strip("`"), *row[1:]] for row in rows(section(WIRE, "Limits"), "| limit")]
     limits = {key.removeprefix("limits."): key for key in KEYS if key.startswith("limits.")}
-    assert told == [[name, repr(KEYS[key][1]), meanings()[key]] for name, key in limits.items()]
+    assert documented == [
+        [name, repr(KEYS[key][1]), meanings()[key]] for name, key in limits.items()
+    ]
 
 
 def test_the_documented_close_codes_are_those_of_the_code() -> None:
@@ -176,15 +178,15 @@ class JsonClient(WSListener):
             transport.disconnect()
 
 
-def timeless(word: Any) -> Any:
+def timeless(message: Any) -> Any:
     """Without moments, and of the limits only that there are some."""
-    if isinstance(word, dict):
+    if isinstance(message, dict):
         return {
             key: bool(value) if key == "limits" else timeless(value)
-            for key, value in word.items()
+            for key, value in message.items()
             if key != "t"
         }
-    return [timeless(part) for part in word] if isinstance(word, list) else word
+    return [timeless(part) for part in message] if isinstance(message, list) else message
 
 
 def test_the_documented_session_works_as_written() -> None:

@@ -43,13 +43,13 @@ async def playing(service: Server) -> "asyncio.Task[None]":
 
 async def ask(page: Client, order: str, number: int = 0) -> str:
     """What the director answers."""
-    news = await page.subscribe(EVERYWHERE, channel=STATUS_CHANNEL)
+    status = await page.subscribe(EVERYWHERE, channel=STATUS_CHANNEL)
     await page.publish(
         point(1.0, 1.0), payload={"order": order, "number": number}, channel=REQUESTS_CHANNEL
     )
-    async for message in news:
+    async for message in status:
         if message.payload.get("to") == page.entity:
-            await news.unsubscribe()
+            await status.unsubscribe()
             return str(message.payload["answer"])
     raise AssertionError("the news ended")
 
@@ -77,9 +77,11 @@ def test_every_character_has_one_subscription_however_far_it_walks(tmp_path: Pat
     interests, publications, deliveries = (
         read(tmp_path / "t", table) for table in ("interests", "publications", "deliveries")
     )
-    heard = delivered(deliveries)
-    assert len(heard) > 200
-    assert set(heard) == expected(interests, publications) and len(heard) == len(set(heard))
+    received = delivered(deliveries)
+    assert len(received) > 200
+    assert set(received) == expected(interests, publications) and len(received) == len(
+        set(received)
+    )
     assert interests.num_rows < publications.num_rows / 2, "walks are said once, not step by step"
 
 
@@ -97,8 +99,8 @@ def test_pages_send_orders_and_receive_the_comparison_of_engines() -> None:
                 assert await ask(page, "scatter") == "3 characters go their own ways"
                 assert "does not know" in await ask(page, "dance", 1)
                 await page.publish(point(0, 0), payload=["no", "order"], channel=REQUESTS_CHANNEL)
-                news = await page.subscribe(EVERYWHERE, channel=STATUS_CHANNEL)
-                async for message in news:
+                status = await page.subscribe(EVERYWHERE, channel=STATUS_CHANNEL)
+                async for message in status:
                     if "engines" in message.payload and message.payload["publications"] > 300:
                         break
                 engines = {one["name"]: one for one in message.payload["engines"]}

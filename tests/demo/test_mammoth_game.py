@@ -42,20 +42,20 @@ def test_a_walk_goes_straight_at_the_rules_speed_and_ends_inside_the_world() -> 
 
 def test_walkers_publish_their_position_at_the_given_rate_and_on_arrival() -> None:
     game = a_game(1, pickups=1e-9)
-    told = played(game, START, 60)
-    walks = [action.move for _, begun, _ in told for action in begun if action.move]
-    said = [(now, action) for now, _, publications in told for action in publications]
+    steps = played(game, START, 60)
+    walks = [action.move for _, begun, _ in steps for action in begun if action.move]
+    published = [(now, action) for now, _, publications in steps for action in publications]
     first = walks[0]
-    during = [now for now, _ in said if first.since <= now < first.until]
+    during = [now for now, _ in published if first.since <= now < first.until]
     assert during == [first.since + k * SECOND // 5 for k in range(len(during))]
     assert len(during) == -(-(first.until - first.since) * 5 // SECOND)
-    for now, action in said:
+    for now, action in published:
         walk = next((w for w in reversed(walks) if w.since <= now), None)
         if walk:
             here = walk.at(now)
             assert (action.x, action.y) == (here.x, here.y)
     arrived = first.at(first.until)
-    assert any((action.x, action.y) == (arrived.x, arrived.y) for _, action in said)
+    assert any((action.x, action.y) == (arrived.x, arrived.y) for _, action in published)
 
 
 def test_in_a_storm_everybody_walks_at_once_and_nobody_pauses() -> None:
@@ -123,8 +123,8 @@ def test_after_any_orders_characters_stay_inside_and_publish_their_true_position
         elif order == "part":
             game.remove_person(now, "me")
         for moment in range(now + TICK, now + SECOND + 1, TICK):
-            walks, said = game.step(moment)
-            for action in walks + said:
+            walks, published = game.step(moment)
+            for action in walks + published:
                 here = game.characters[action.number].at(moment)
                 assert -1e-6 <= here.x <= 1000 + 1e-6 and -1e-6 <= here.y <= 1000 + 1e-6
                 if not action.picks_up:

@@ -167,15 +167,15 @@ def test_a_person_and_bots_meet_as_peers_and_hit_each_other() -> None:
         hit = {"hit": "beam", "damage": 1.0}
         assert peer_bots.game_log is not None and peer_bots.external_ships is not None
 
-        def heard(channel: str) -> list[Any]:
+        def payloads_on(channel: str) -> list[Any]:
             return [
                 m for m in said if isinstance(m, messages.MessageNotice) and m.channel == channel
             ]
 
         async with asyncio.timeout(PATIENCE_S):
             while not (
-                heard("")
-                and heard(f"ship {name}")
+                payloads_on("")
+                and payloads_on(f"ship {name}")
                 and name in peer_bots.external_ships.slots
                 and peer_bots.game_log.game.shield[0] % 1
                 == 0
@@ -184,10 +184,10 @@ def test_a_person_and_bots_meet_as_peers_and_hit_each_other() -> None:
                 ask(do="publish", x=100, y=100, z=100, payload=[100.0] * 3 + [0.0] * 9)
                 ask(do="publish", x=100, y=100, z=100, channel=f"ship {bot}", attributes=hit)
                 await asyncio.sleep(0.1)
-        update = json.loads(bytes(heard("")[0].payload))
-        assert len(update) == 12 and heard("")[0].source in peer_bots.ships
-        told = heard(f"ship {name}")[0]
-        assert told.attributes["damage"] > 0 and told.source in peer_bots.ships
+        update = json.loads(bytes(payloads_on("")[0].payload))
+        assert len(update) == 12 and payloads_on("")[0].source in peer_bots.ships
+        hit_update = payloads_on(f"ship {name}")[0]
+        assert hit_update.attributes["damage"] > 0 and hit_update.source in peer_bots.ships
         assert not any(m.attributes for m in said if isinstance(m, messages.ErrorNotice))
         peer_bots.remove_person(me)
         await asyncio.wait_for(peer_bots.host.stopped(name), PATIENCE_S)

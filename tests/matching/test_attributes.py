@@ -27,8 +27,8 @@ def kind(value: Value) -> str:
     return type(value).__name__ if isinstance(value, str | bool) else "number"
 
 
-def holds(test: AttributeComparison, said: dict[str, Value]) -> bool:
-    value = said.get(test.attribute)
+def holds(test: AttributeComparison, attributes: dict[str, Value]) -> bool:
+    value = attributes.get(test.attribute)
     return (
         value is not None
         and kind(value) == kind(test.bound)

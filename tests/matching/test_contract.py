@@ -66,10 +66,10 @@ def extremes(draw: st.DrawFn) -> tuple[list[Subscription], list[Publication]]:
 def test_every_engine_matches_like_the_scan_at_extreme_places_and_times(
     make: Callable[[], Matcher], world: tuple[list[Subscription], list[Publication]]
 ) -> None:
-    wanted, said = world
+    wanted, published = world
     history: list[tuple[str, object]] = [("put", subscription) for subscription in wanted]
-    history += [("match", (publication, publication.t)) for publication in said]
-    play(make(), [*history, ("many", said), ("many", said[::-1])])
+    history += [("match", (publication, publication.t)) for publication in published]
+    play(make(), [*history, ("many", published), ("many", published[::-1])])
 
 
 def random_subscriptions(rng: Random, n: int, dims: int, spread: str) -> list[Subscription]:
@@ -108,7 +108,7 @@ def test_hundreds_of_moving_subscriptions_match_exactly_what_the_scan_matches(
     rng = Random(f"{dims}/{spread}")
     engine, oracle = make(), ScanMatcher()
     inhabitants = random_subscriptions(rng, 400, dims, spread)
-    heard = 0
+    matched = 0
     for tick in range(4):
         for subscription in inhabitants if tick == 0 else rng.sample(inhabitants, 100):
             moved = random_subscriptions(rng, 1, dims, spread)[0].region.stamped(tick * SECOND)
@@ -125,12 +125,12 @@ def test_hundreds_of_moving_subscriptions_match_exactly_what_the_scan_matches(
             several.append(Publication(k, 10_000, tick * SECOND + k * 10_000 * (tick % 2), where))
         expected = answers(oracle, several)
         assert answers(engine, several) == expected
-        heard += len(expected)
+        matched += len(expected)
         for publication in several[:10]:
             assert engine.match(publication, publication.t) == oracle.match(
                 publication, publication.t
             )
-    assert heard > 50, "a world without deliveries proves nothing"
+    assert matched > 50, "a world without deliveries proves nothing"
 
 
 @pytest.mark.parametrize("make", ENGINES)

@@ -33,7 +33,7 @@ def at(moment: int, x: float = 4, y: float = 3, **attributes: float | str | bool
     return Publication(1, 99, moment, point(x, y), attributes=attributes)
 
 
-def asked(engine: Matcher, publication: Publication) -> list[int]:
+def matched(engine: Matcher, publication: Publication) -> list[int]:
     """As a broker asks: whoever is due evolves first."""
     due = engine.due()
     if due is not None and due <= publication.t:
@@ -48,7 +48,7 @@ def test_001_1_a_publication_matches_x_below_3_and_not_x_below_1(name: str) -> N
     engine.put(Subscription(2, 1, Formula("x < 1", T)))
     engine.put(Subscription(3, 1, ANYWHERE.stamped(T), Filter("size < 3", T)))
     engine.put(Subscription(4, 1, ANYWHERE.stamped(T), Filter("size < 1", T)))
-    assert asked(engine, at(T, 2, 0, size=2)) == [1, 3]
+    assert matched(engine, at(T, 2, 0, size=2)) == [1, 3]
 
 
 @every_engine
@@ -58,8 +58,8 @@ def test_001_2_the_rectangle_around_the_origin_rejects_the_apple(
 ) -> None:
     engine = MATCHERS[name]()
     engine.put(Subscription(1, 1, region))
-    assert asked(engine, at(T)) == []
-    assert asked(engine, at(T, 3, 2)) == [1]
+    assert matched(engine, at(T)) == []
+    assert matched(engine, at(T, 3, 2)) == [1]
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -71,12 +71,12 @@ def test_001_3_the_moving_rectangle_has_the_apple_from_1_to_5_seconds(
 ) -> None:
     engine = MATCHERS[name]()
     engine.put(Subscription(1, 1, region))
-    heard = [
+    found = [
         after
         for after in (0, SECOND - 1, SECOND, 2 * SECOND, 5 * SECOND, 5 * SECOND + 1, 9 * SECOND)
-        if asked(engine, at(T + after))
+        if matched(engine, at(T + after))
     ]
-    assert heard == [SECOND, 2 * SECOND, 5 * SECOND]
+    assert found == [SECOND, 2 * SECOND, 5 * SECOND]
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -84,7 +84,7 @@ def test_001_4_a_bound_that_grows_with_t_widens_monotonically(name: str) -> None
     engine = MATCHERS[name]()
     engine.put(Subscription(1, 1, Formula("x < 1 + 0.5 * t", T)))
     widths = [
-        sum(asked(engine, at(T + second * SECOND, x / 4, 0)) == [1] for x in range(40))
+        sum(matched(engine, at(T + second * SECOND, x / 4, 0)) == [1] for x in range(40))
         for second in range(8)
     ]
     assert widths == sorted(set(widths))
@@ -108,8 +108,8 @@ def test_001_5_the_queue_is_ordered_by_the_next_evolution() -> None:
     # SUBT(S) = T: at its first evolution, 5 s after submission, t is 5 and the apple just inside.
     alone = PeriodicMatcher(interval_us=5 * SECOND)
     alone.put(Subscription(1, 1, Formula(EVOLVING, T)))
-    assert asked(alone, at(T + 5 * SECOND)) == [1]
-    assert asked(alone, at(T + 5 * SECOND, -3 + 5 - 0.001, 3)) == []
+    assert matched(alone, at(T + 5 * SECOND)) == [1]
+    assert matched(alone, at(T + 5 * SECOND, -3 + 5 - 0.001, 3)) == []
 
 
 def test_001_6_the_standard_engine_holds_one_version_which_is_at_most_one_interval_old() -> None:
@@ -121,11 +121,11 @@ def test_001_6_the_standard_engine_holds_one_version_which_is_at_most_one_interv
         versions = range(T, now + 1, SECOND)
         for x in range(-4, 14):
             publication = at(now, x, x)
-            answer = asked(engine, publication)
+            answer = matched(engine, publication)
             assert answer == ([1] if wants(subscription, publication, versions[-1]) else [])
         assert now - versions[-1] <= SECOND
     engine.drop(1)
-    assert asked(engine, at(T + 11 * SECOND, 11, 11)) == []
+    assert matched(engine, at(T + 11 * SECOND, 11, 11)) == []
     assert engine.due() is None
 
 
@@ -137,7 +137,7 @@ def test_001_7_periodic_evaluates_nothing_when_it_matches() -> None:
     before = engine.evaluations
     for x in range(50):
         publication = at(T + SECOND // 2, x, 1)
-        assert asked(engine, publication) == asked(still, publication)
+        assert matched(engine, publication) == matched(still, publication)
     assert engine.evaluations == before
     assert still.evaluations == 0
 
@@ -166,9 +166,9 @@ def test_001_8_lazy_delivers_to_those_in_both_sets_which_is_brute_force_at_that_
         m1.put(still or Subscription(subscription.id, 1, ANYWHERE))  # nothing still: always in M1
         m2.put(evolving or Subscription(subscription.id, 1, ANYWHERE))
     publication = at(T + after, x, y, weight=weight, kind=kind)
-    answer = asked(engine, publication)
+    answer = matched(engine, publication)
     assert answer == oracle.match(publication, publication.t)
-    first, second = asked(m1, publication), asked(m2, publication)
+    first, second = matched(m1, publication), matched(m2, publication)
     assert answer == [s for s in first if s in second]
 
 
@@ -225,17 +225,17 @@ def test_001_11_a_cached_version_serves_until_it_expires_and_at_that_very_moment
     threshold = 3 * SECOND
     engine = CachedMatcher(threshold_us=threshold)
     engine.put(Subscription(1, 1, Formula(EVOLVING, T)))
-    assert asked(engine, at(T + SECOND)) == [1]  # made at t = 1; Exp = T + 1 s + TT
+    assert matched(engine, at(T + SECOND)) == [1]  # made at t = 1; Exp = T + 1 s + TT
     assert engine.evaluations == 1
     edge = at(T + SECOND + threshold, -2, 1)  # in the rectangle of t = 1, long out of that of t = 4
-    assert asked(engine, edge) == [1]
+    assert matched(engine, edge) == [1]
     assert engine.evaluations == 1
-    assert asked(engine, at(T + SECOND + threshold + 1, -2, 1)) == []
+    assert matched(engine, at(T + SECOND + threshold + 1, -2, 1)) == []
     assert engine.evaluations == 2
     expires = T + SECOND + threshold + 1 + threshold  # the new Exp = T + TT
-    asked(engine, at(expires))
+    matched(engine, at(expires))
     assert engine.evaluations == 2
-    asked(engine, at(expires + 1))
+    matched(engine, at(expires + 1))
     assert engine.evaluations == 3
 
 
@@ -245,7 +245,7 @@ def test_001_11_each_subscription_may_have_its_own_threshold() -> None:
     engine.put(Subscription(1, 1, moving), threshold_us=2 * SECOND)
     engine.put(Subscription(2, 1, moving))
     for second in range(5):
-        asked(engine, at(T + second * SECOND))
+        matched(engine, at(T + second * SECOND))
     assert engine.evaluations == 2 + 5
 
 
@@ -270,7 +270,7 @@ def test_001_12_without_a_threshold_it_answers_as_lazy_does() -> None:
         lazily.put(subscription)
     for k in range(50):
         publication = at(T + k * SECOND // 7, k, k)
-        assert asked(cached, publication) == asked(lazily, publication)
+        assert matched(cached, publication) == matched(lazily, publication)
 
 
 def test_001_13_the_cache_errs_only_within_its_threshold() -> None:
@@ -285,7 +285,7 @@ def test_001_13_the_cache_errs_only_within_its_threshold() -> None:
         if k == 0 or moment - made > threshold:
             made = moment
         publication = at(moment, rng.uniform(0, 60), rng.uniform(0, 60))
-        answer = asked(engine, publication)
+        answer = matched(engine, publication)
         assert answer == [s.id for s in subscriptions if wants(s, publication, made)]
         assert moment - made <= threshold
         errors += answer != [s.id for s in subscriptions if wants(s, publication, moment)]

@@ -69,28 +69,30 @@ def worlds(draw: st.DrawFn) -> tuple[list[Subscription], list[Publication]]:
         )
         for i in range(draw(st.integers(1, 6)))
     ]  # fmt: skip
-    said = [
+    published = [
         Publication(i, 1, draw(TIMES), point(draw(st.sampled_from([0, 4, 9])), 0), "", attributes)
         for i, attributes in enumerate(draw(st.lists(ATTRIBUTES, min_size=1, max_size=6)))
     ]
-    return wanted, said
+    return wanted, published
 
 
 def expected(
-    wanted: list[Subscription], said: list[Publication]
+    wanted: list[Subscription], published: list[Publication]
 ) -> tuple[list[tuple[int, int]], int]:
     """Pairs that Python lets through, and how many faults it finds."""
-    verdicts = {
+    outcomes = {
         (i, s.id): check_subscription(s, publication, publication.t)
-        for i, publication in enumerate(said)
+        for i, publication in enumerate(published)
         for s in wanted
     }
-    found = sorted(pair for pair, verdict in verdicts.items() if verdict)
-    return found, sum(verdict is None for verdict in verdicts.values())
+    found = sorted(pair for pair, outcome in outcomes.items() if outcome)
+    return found, sum(outcome is None for outcome in outcomes.values())
 
 
-def answers(engine: GridMatcher | KeyedMatcher, said: list[Publication]) -> list[tuple[int, int]]:
-    matches = engine.match_many(make_batch(said))
+def answers(
+    engine: GridMatcher | KeyedMatcher, published: list[Publication]
+) -> list[tuple[int, int]]:
+    matches = engine.match_many(make_batch(published))
     return sorted(zip(matches.publication.tolist(), matches.subscription.tolist(), strict=True))
 
 
@@ -108,14 +110,14 @@ def test_a_kernel_evaluates_filters_as_python_does(
     world: tuple[list[Subscription], list[Publication]],
     later: list[tuple[int, bool]],
 ) -> None:
-    wanted, said = world
+    wanted, published = world
     there: dict[int, Subscription] = {}
     engine = make()
     for subscription in wanted:
         engine.put(subscription)
         there[subscription.id] = subscription
-    found, faults = expected(wanted, said)
-    assert answers(engine, said) == found
+    found, faults = expected(wanted, published)
+    assert answers(engine, published) == found
     assert engine.faults == faults or make is KeyedMatcher, "which finds fewer candidates"
     for number, stays in later:  # puts and drops, which use tables again
         if number in there and not stays:
@@ -125,8 +127,8 @@ def test_a_kernel_evaluates_filters_as_python_does(
             engine.put(wanted[number])
             there[number] = wanted[number]
         before = engine.faults
-        found, faults = expected(list(there.values()), said)
-        assert answers(engine, said) == found
+        found, faults = expected(list(there.values()), published)
+        assert answers(engine, published) == found
         assert engine.faults - before == faults or make is KeyedMatcher
 
 
@@ -138,7 +140,7 @@ def test_many_filters_are_evaluated_at_many_moments() -> None:
         for i in range(200)
     ]
     values = [1, 2.5, True, "x", "y", EXACT + 1]
-    said = [
+    published = [
         Publication(
             i, 1, rng.randrange(5) * SECOND, point(0, 0), "",
             {name: rng.choice(values) for name in rng.sample(NAMES, rng.randrange(4))},
@@ -148,8 +150,8 @@ def test_many_filters_are_evaluated_at_many_moments() -> None:
     engine = GridMatcher()
     for subscription in wanted:
         engine.put(subscription)
-    found, faults = expected(wanted, said)
-    assert answers(engine, said) == found and engine.faults == faults
+    found, faults = expected(wanted, published)
+    assert answers(engine, published) == found and engine.faults == faults
     assert len(found) > 100 and faults > 100
 
 
@@ -170,8 +172,8 @@ def test_a_subscription_that_moves_keeps_its_filter() -> None:
     start = engine._rows.array[0]["filter"]
     engine.put(wanted.moved(Moving(disc(9, 9, 1)), 7))
     assert engine._rows.array[0]["filter"] == start
-    said = Publication(1, 1, SECOND, point(9, 9), "", {"a": 2, "b": 3})
-    assert engine.match(said, SECOND) == [1]
+    published = Publication(1, 1, SECOND, point(9, 9), "", {"a": 2, "b": 3})
+    assert engine.match(published, SECOND) == [1]
 
 
 def test_what_formulas_and_filters_cost_is_counted_by_pair() -> None:
@@ -182,14 +184,14 @@ def test_what_formulas_and_filters_cost_is_counted_by_pair() -> None:
     for subscription in (plain, wanted, formula):
         engine.put(subscription)
     assert [count_steps(one) for one in (plain, wanted, formula)] == [(0, 0), (2, 0), (2, 12)]
-    said = [Publication(i, 1, 0, point(0, 0), "", {"a": 1}) for i in range(2)]
-    effort = engine.match_many(make_batch(said)).cost
+    published = [Publication(i, 1, 0, point(0, 0), "", {"a": 1}) for i in range(2)]
+    effort = engine.match_many(make_batch(published)).cost
     assert effort is not None
     columns = (effort.publication.tolist(), effort.subscription.tolist(), effort.steps.tolist())
     assert sorted(zip(*columns, strict=True)) == [(0, 2, 2), (0, 3, 14), (1, 2, 2), (1, 3, 2)]
     engine.drop(2)
     engine.drop(3)
-    assert engine.match_many(make_batch(said)).cost is None
+    assert engine.match_many(make_batch(published)).cost is None
 
 
 def test_of_filters_with_an_equality_only_those_with_the_same_value_are_tested() -> None:
@@ -198,8 +200,8 @@ def test_of_filters_with_an_equality_only_those_with_the_same_value_are_tested()
         text = f'symbol == "S{i % 30}", price > 3, kind == "share"'
         engine.put(Subscription(i, 9, Moving(EVERYWHERE), Filter(text)))
     attributes = {"symbol": "S7", "price": 5, "kind": "share"}
-    said = [Publication(1, 1, 0, point(0, 0), "", attributes)]
-    matches = engine.match_many(make_batch(said))
+    published = [Publication(1, 1, 0, point(0, 0), "", attributes)]
+    matches = engine.match_many(make_batch(published))
     assert sorted(matches.subscription.tolist()) == list(range(7, 300, 30))
     assert matches.cost is not None
     assert len(matches.cost.subscription) < 30, "the first few were put when all was rare"
@@ -210,6 +212,6 @@ def test_however_many_pairs_there_are_all_are_evaluated(monkeypatch: pytest.Monk
     engine = KeyedMatcher()
     for i in range(25):
         engine.put(Subscription(i, 9, Moving(EVERYWHERE), Filter("a == 1, b > 3")))
-    said = [Publication(i, 1, 0, point(0, 0), "", {"a": 1, "b": i}) for i in range(7)]
-    matches = engine.match_many(make_batch(said))
+    published = [Publication(i, 1, 0, point(0, 0), "", {"a": 1, "b": i}) for i in range(7)]
+    matches = engine.match_many(make_batch(published))
     assert len(matches.publication) == 3 * 25 and set(matches.publication.tolist()) == {4, 5, 6}

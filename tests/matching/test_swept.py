@@ -39,15 +39,15 @@ def test_swept_matches_like_lazy_with_few_of_its_evaluations(formula: bool) -> N
         region = square(*corner, rng.uniform(-1, 1), rng.uniform(-1, 1), formula)
         for engine in (swept, lazy):
             engine.put(Subscription(i, i, region))
-    heard = 0
+    matched = 0
     for k in range(400):
-        said = Publication(
+        publication = Publication(
             k, 999, k * SECOND // 50, point(rng.uniform(0, 300), rng.uniform(0, 300))
         )
-        answer = swept.match(said, said.t)
-        assert answer == lazy.match(said, said.t)
-        heard += len(answer)
-    assert heard > 100
+        answer = swept.match(publication, publication.t)
+        assert answer == lazy.match(publication, publication.t)
+        matched += len(answer)
+    assert matched > 100
     assert lazy.evaluations == 300 * 400
     assert swept.evaluations < lazy.evaluations / 10
     assert swept.fallbacks == 0
@@ -63,14 +63,18 @@ def test_price_bands_that_evolve_are_found_by_their_symbols_and_bounds() -> None
         )
         for engine in (swept, lazy, oracle):
             engine.put(Subscription(i, i, ANYWHERE, Filter(text)))
-    heard = 0
+    matched = 0
     for k in range(200):
         attributes = {"symbol": f"S{k % 20}", "price": rng.uniform(50, 150)}
-        said = Publication(k, 999, k * SECOND // 20, point(0, 0), attributes=attributes)
-        answer = swept.match(said, said.t)
-        assert answer == oracle.match(said, said.t) == lazy.match(said, said.t)
-        heard += len(answer)
-    assert heard > 50
+        publication = Publication(k, 999, k * SECOND // 20, point(0, 0), attributes=attributes)
+        answer = swept.match(publication, publication.t)
+        assert (
+            answer
+            == oracle.match(publication, publication.t)
+            == lazy.match(publication, publication.t)
+        )
+        matched += len(answer)
+    assert matched > 50
     assert swept.evaluations < lazy.evaluations / 10
     together = [
         Publication(k, 999, 11 * SECOND, point(0, 0), attributes={"symbol": "S3", "price": 60 + k})
@@ -101,8 +105,8 @@ def test_topics_are_found_without_evaluating_others() -> None:
     for i in range(500):
         engine.put(Subscription(i, i, ANYWHERE, channel=f"tile {i % 50}"))
     for tile in (3, 49):
-        said = Publication(1, 999, 0, point(0, 0), channel=f"tile {tile}")
-        assert engine.match(said, 0) == list(range(tile, 500, 50))
+        publication = Publication(1, 999, 0, point(0, 0), channel=f"tile {tile}")
+        assert engine.match(publication, 0) == list(range(tile, 500, 50))
     assert engine.match(Publication(1, 999, 0, point(0, 0), channel="elsewhere"), 0) == []
 
 
@@ -118,9 +122,9 @@ def test_a_fault_at_matching_time_is_no_match_and_is_counted(name: str) -> None:
     heavy = Publication(1, 99, SECOND, point(5, 5), attributes={"weight": 5})
     assert engine.match(heavy, SECOND) == [3]
     assert engine.faults >= 2
-    told = Publication(1, 99, SECOND, point(500, 5), attributes={"weight": "heavy"})
+    publication = Publication(1, 99, SECOND, point(500, 5), attributes={"weight": "heavy"})
     before = engine.faults
-    assert engine.match(told, SECOND) == []
+    assert engine.match(publication, SECOND) == []
     assert engine.faults > before >= faults
 
 
@@ -176,9 +180,11 @@ def test_any_text_is_refused_with_the_place_of_its_error_or_evaluated(
         for engine in (*engines, *stale):
             engine.put(subscription)
     for moment in sorted(moments):
-        said = Publication(1, 99, moment, point(1, 2), attributes={"weight": weight, "kind": "a"})
-        answers = [engine.match(said, moment) for engine in engines]
+        publication = Publication(
+            1, 99, moment, point(1, 2), attributes={"weight": weight, "kind": "a"}
+        )
+        answers = [engine.match(publication, moment) for engine in engines]
         assert all(answer == answers[0] for answer in answers)
         for engine in stale:
             engine.refresh(moment)
-            engine.match(said, moment)
+            engine.match(publication, moment)

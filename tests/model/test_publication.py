@@ -70,31 +70,31 @@ def test_a_publication_is_wanted_exactly_when_the_design_says(
 
 # Each condition by itself: it alone decides.
 
-HEARD = Publication(1, 5, 10 * SECOND, HERE, "chat", {"weight": 4})
+PUBLICATION = Publication(1, 5, 10 * SECOND, HERE, "chat", {"weight": 4})
 LISTENER = Subscription(9, 6, Moving(disc(0, 0, 1)), Filter("weight > 3"), "chat")
 
 
 def test_a_subscriber_in_the_region_on_the_channel_with_the_filter_receives() -> None:
-    assert wants(LISTENER, HEARD, HEARD.t)
+    assert wants(LISTENER, PUBLICATION, PUBLICATION.t)
 
 
 def test_only_the_same_channel_receives() -> None:
     for channel in ("", "Chat", "chat ", "moves"):
-        assert not wants(replace(LISTENER, channel=channel), HEARD, HEARD.t)
-        assert not wants(LISTENER, replace(HEARD, channel=channel), HEARD.t)
+        assert not wants(replace(LISTENER, channel=channel), PUBLICATION, PUBLICATION.t)
+        assert not wants(LISTENER, replace(PUBLICATION, channel=channel), PUBLICATION.t)
 
 
 def test_a_publisher_receives_its_own_only_where_its_subscription_has_echo() -> None:
-    own = replace(LISTENER, node=HEARD.node)
-    assert not wants(own, HEARD, HEARD.t)
-    assert wants(replace(own, echo=True), HEARD, HEARD.t)
-    assert wants(replace(LISTENER, echo=True), HEARD, HEARD.t)
+    own = replace(LISTENER, node=PUBLICATION.node)
+    assert not wants(own, PUBLICATION, PUBLICATION.t)
+    assert wants(replace(own, echo=True), PUBLICATION, PUBLICATION.t)
+    assert wants(replace(LISTENER, echo=True), PUBLICATION, PUBLICATION.t)
 
 
 def test_a_subscriber_elsewhere_does_not_receive() -> None:
-    assert not wants(LISTENER, replace(HEARD, shape=point(1.5, 0)), HEARD.t)
-    assert wants(LISTENER, replace(HEARD, shape=point(1, 0)), HEARD.t)
-    assert wants(LISTENER, replace(HEARD, shape=disc(3, 0, 2)), HEARD.t)
+    assert not wants(LISTENER, replace(PUBLICATION, shape=point(1.5, 0)), PUBLICATION.t)
+    assert wants(LISTENER, replace(PUBLICATION, shape=point(1, 0)), PUBLICATION.t)
+    assert wants(LISTENER, replace(PUBLICATION, shape=disc(3, 0, 2)), PUBLICATION.t)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,10 @@ def test_a_subscriber_elsewhere_does_not_receive() -> None:
 def test_a_subscriber_whose_filter_rejects_it_does_not_receive(
     attributes: dict[str, Value],
 ) -> None:
-    assert not wants(LISTENER, replace(HEARD, attributes=attributes), HEARD.t)
-    assert wants(replace(LISTENER, filter=None), replace(HEARD, attributes=attributes), HEARD.t)
+    assert not wants(LISTENER, replace(PUBLICATION, attributes=attributes), PUBLICATION.t)
+    assert wants(
+        replace(LISTENER, filter=None), replace(PUBLICATION, attributes=attributes), PUBLICATION.t
+    )
 
 
 def test_region_and_filter_are_evaluated_at_the_given_moment() -> None:
@@ -112,21 +114,23 @@ def test_region_and_filter_are_evaluated_at_the_given_moment() -> None:
     walker = replace(
         LISTENER, region=path(disc(0, 0, 1), [(9.0, 0.0, 0.0)], 1.0).stamped(10 * SECOND)
     )
-    assert wants(walker, HEARD, 11 * SECOND)
-    assert not wants(walker, HEARD, 11 * SECOND + 1)
+    assert wants(walker, PUBLICATION, 11 * SECOND)
+    assert not wants(walker, PUBLICATION, 11 * SECOND + 1)
     patient = replace(LISTENER, filter=Filter("weight <= t", since=10 * SECOND))
-    assert not wants(patient, HEARD, 14 * SECOND - 1)
-    assert wants(patient, HEARD, 14 * SECOND)
+    assert not wants(patient, PUBLICATION, 14 * SECOND - 1)
+    assert wants(patient, PUBLICATION, 14 * SECOND)
 
 
 def test_the_region_and_the_filter_each_count_from_their_own_submission() -> None:
     both = Subscription(1, 2, Formula("x >= t", since=0), Filter("weight >= t", since=10 * SECOND))
-    said = Publication(1, 1, 0, point(12, 0), "", {"weight": 2})
-    assert wants(both, said, 12 * SECOND)
-    assert not wants(both, said, 12 * SECOND + 1)
-    assert not wants(both, replace(said, shape=point(13, 0)), 12 * SECOND + 1)
-    assert not wants(both, replace(said, attributes={"weight": 3}), 12 * SECOND + 1)
-    assert wants(both, replace(said, shape=point(13, 0), attributes={"weight": 3}), 12 * SECOND + 1)
+    publication = Publication(1, 1, 0, point(12, 0), "", {"weight": 2})
+    assert wants(both, publication, 12 * SECOND)
+    assert not wants(both, publication, 12 * SECOND + 1)
+    assert not wants(both, replace(publication, shape=point(13, 0)), 12 * SECOND + 1)
+    assert not wants(both, replace(publication, attributes={"weight": 3}), 12 * SECOND + 1)
+    assert wants(
+        both, replace(publication, shape=point(13, 0), attributes={"weight": 3}), 12 * SECOND + 1
+    )
 
 
 @settings(deadline=None, max_examples=30)

@@ -86,15 +86,15 @@ def test_a_region_has_predicates_on_coordinates_and_a_filter_has_none() -> None:
 
 
 def test_a_tune_changes_the_variables_and_restarts_no_clock() -> None:
-    asked = Subscribe(1, "x <= view + t", "price < limit", variables={"view": 3.0, "limit": 9.0})
-    first = asked.stamped(7, 5 * SECOND)
+    command = Subscribe(1, "x <= view + t", "price < limit", variables={"view": 3.0, "limit": 9.0})
+    first = command.stamped(7, 5 * SECOND)
     assert first.region == Formula("x <= 3.0 + t", 5 * SECOND)
     assert first.filter == Filter("price < 9.0", 5 * SECOND)
-    tuned = asked.tuned({"view": 4.0}).rebound(first, 8 * SECOND)
+    tuned = command.tuned({"view": 4.0}).rebound(first, 8 * SECOND)
     assert tuned.region == Formula("x <= 4.0 + t", 5 * SECOND)
     assert tuned.filter == first.filter
     assert tuned.region.touches(point(7, 0), 8 * SECOND)
-    moved = asked.moved(Moving(disc(0, 0, 1)))
+    moved = command.moved(Moving(disc(0, 0, 1)))
     after = first.moved(Moving(disc(0, 0, 1)), 6 * SECOND)
     again = moved.tuned({"limit": 1.0}).rebound(after, 6 * SECOND)
     assert again.region == after.region
@@ -102,9 +102,9 @@ def test_a_tune_changes_the_variables_and_restarts_no_clock() -> None:
 
 
 def test_a_tune_that_leaves_no_value_is_refused() -> None:
-    asked = Subscribe(1, "x <= 1 / view", variables={"view": 3.0})
+    command = Subscribe(1, "x <= 1 / view", variables={"view": 3.0})
     with pytest.raises(FormulaError, match="has no value"):
-        asked.tuned({"view": 0.0})
+        command.tuned({"view": 0.0})
 
 
 @settings(deadline=None, max_examples=50)

@@ -30,8 +30,8 @@ def test_a_snapshot_has_places_velocities_and_times_left() -> None:
         walking=[Area(0.0, 0.0, rx=6.0, ry=4.0, to=[[30.0, 40.0]], speed=5.0)],
         growing=[Area(5.0, 5.0, r=1.0, gx=2.0)],
     )
-    t, entities, areas, heard = read(feed.world_snapshot(realm, NOW + 4 * SECOND))
-    assert t == NOW + 4 * SECOND and heard == []
+    t, entities, areas, deliveries = read(feed.world_snapshot(realm, NOW + 4 * SECOND))
+    assert t == NOW + 4 * SECOND and deliveries == []
     assert same(entities, [(1, 1, 2, 0, 0, 0), (2, 12, 16, 3, 4, 6), (3, 5, 5, 0, 0, inf)])
     assert same(
         areas,

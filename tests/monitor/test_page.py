@@ -142,7 +142,7 @@ def test_the_charts_advance(live: Visit) -> None:
 
 
 RATES = """async (answers) => {
-    const { Cluster } = await import(`${location.origin}/cluster.js`);
+    const { Cluster } = await import(`${location.origin}/monitor/cluster.js`);
     window.fetch = async () => new Response(JSON.stringify(answers.shift()));
     const cluster = new Cluster(), rates = [];
     while (answers.length) {
@@ -163,7 +163,7 @@ def test_rates_are_taken_over_more_than_one_update_of_the_counters(
         for second, total in enumerate(counted)
     ]
     page = browser.new_page()
-    page.goto(world.page.partition("#")[0] + "style.css")
+    page.goto(world.page.partition("#")[0] + "monitor/style.css")
     assert page.evaluate(RATES, answers) == [0, 0, 0, 667, 667, 667, 1333, 1000, 1000]
     page.close()
 

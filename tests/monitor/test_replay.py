@@ -25,8 +25,8 @@ class Life:
 
     def __init__(self) -> None:
         self.interests: list[tuple[int, int, Moving | None]] = []  # t, node; None: it ended
-        self.said: dict[int, Publication] = {}
-        self.heard: list[tuple[int, int, int]] = []  # t, node, publication
+        self.publications: dict[int, Publication] = {}
+        self.deliveries: list[tuple[int, int, int]] = []  # t, node, publication
         self.positions: list[tuple[int, int, float, float]] = []
 
     def in_force(self, t: int) -> dict[int, Moving]:
@@ -70,11 +70,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Life]:
             life.interests.append((t, node, region))
             recorder.interest(t, Subscription(node, node, region))
         made = Publication(tick, node, t + 1, point(rng.uniform(0, 100), rng.uniform(0, 100)))
-        life.said[tick] = made
+        life.publications[tick] = made
         recorder.published(made)
         for other in rng.sample(range(NODES), 3):
             late = rng.randrange(1_000, 90_000)
-            life.heard.append((t + 1 + late, other, tick))
+            life.deliveries.append((t + 1 + late, other, tick))
             recorder.delivered(t + 1 + late, other, tick, [other], 1)
         recorder.sent(t, node, 99, "publish", 50, None, None, False)
         if tick % 10 == 0:
@@ -151,13 +151,13 @@ def test_deliveries_are_shown_from_publisher_to_subscriber(
     replay = TraceReplay(path)
     for t in moments(11):
         t = min(max(t, replay.first), replay.last)
-        _, _, _, heard = read(replay.world(t))
+        _, _, _, delivered = read(replay.world(t))
         lately = [
-            (life.said[publication].node, node)
-            for at, node, publication in life.heard
+            (life.publications[publication].node, node)
+            for at, node, publication in life.deliveries
             if t - module.SHOWN_FOR < at <= t
         ]
-        assert heard == sorted(lately)
+        assert delivered == sorted(lately)
 
 
 def test_every_second_counts_what_happened_in_it_and_how_late(
@@ -171,14 +171,16 @@ def test_every_second_counts_what_happened_in_it_and_how_late(
     assert table["done"] and table["step_s"] == 1
     for second in range(SECONDS):
         low = replay.first + second * SECOND
-        heard = [row for row in life.heard if low <= row[0] < low + SECOND]
-        made = [one for one in life.said.values() if low <= one.t < low + SECOND]
+        delivered = [row for row in life.deliveries if low <= row[0] < low + SECOND]
+        made = [one for one in life.publications.values() if low <= one.t < low + SECOND]
         wanted = [row for row in life.interests if low <= row[0] < low + SECOND]
-        assert table["deliveries"][second] == len(heard)
+        assert table["deliveries"][second] == len(delivered)
         assert table["publications"][second] == len(made)
         assert table["interests"][second] == len(wanted)
         assert (table["messages"][second], table["bytes"][second]) == (10, 500)
-        late = sorted((at - life.said[publication].t) / 1000 for at, _, publication in heard)
+        late = sorted(
+            (at - life.publications[publication].t) / 1000 for at, _, publication in delivered
+        )
         middle = late[(len(late) + 1) // 2 - 1]
         assert middle <= table["p50_ms"][second] <= middle * 1.13
 

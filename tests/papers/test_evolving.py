@@ -160,8 +160,12 @@ def test_movement_is_how_many_interests_evolve_and_how_long_in_each_second(
 def test_equal_movement_has_one_fingerprint_whenever_it_begins(spark: SparkSession) -> None:
     def tables(run: str, begin: int, x: float) -> tuple[Any, Any, Any]:
         wanted = {"run": run, "t": begin, "subscription": 1, "vx": 1.0}
-        said = [{"run": run, "t": begin + k, "publication": k, "x": x * k} for k in (1, 2)]
-        return [{**wanted, "t": begin - 5, "vx": 9.0}, wanted], said, [{"run": run, "t": begin}]
+        publications = [{"run": run, "t": begin + k, "publication": k, "x": x * k} for k in (1, 2)]
+        return (
+            [{**wanted, "t": begin - 5, "vx": 9.0}, wanted],
+            publications,
+            [{"run": run, "t": begin}],
+        )
 
     runs = [tables("a", 1000, 3.0), tables("b", 7000, 3.0), tables("c", 1000, 3.5)]
     frames = [

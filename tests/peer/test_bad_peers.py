@@ -39,17 +39,17 @@ class Spied:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.member: LivePeer | None = None
-        self.strangers: set[int] = set()
+        self.attackers: set[int] = set()
         self.entered = 0
         self.changes: list[Any] = []
-        self.heard: list[bytes] = []  # of honest peers
+        self.frames: list[bytes] = []  # of honest peers
         spied, receive = self, Host._receive
 
         def watched(host: Host, node: Node, sender: int, frames: Sequence[bytes]) -> None:
             own = spied.member is not None and node is spied.member.node
-            if not own or sender not in spied.strangers:
+            if not own or sender not in spied.attackers:
                 if own:
-                    spied.heard.extend(frames)
+                    spied.frames.extend(frames)
                 receive(host, node, sender, frames)
                 return
             before = state(node)
@@ -121,36 +121,38 @@ def test_malformed_oversized_and_replayed_frames_change_nothing(
         players = await settled(overlay, link)
         assert spied.member is not None
         victim = spied.member.links
-        stranger = LINKS[link](new_identity())
-        await stranger.open(lambda *_: None)
-        spied.strangers.add(stranger.name)
-        name = await stranger.meet(victim.host, victim.port)
-        kinds = {frame[:3]: frame for frame in spied.heard}  # by which message it is, or nearly
-        replayed = [*kinds.values(), *spied.heard[-100:]]
+        attacker = LINKS[link](new_identity())
+        await attacker.open(lambda *_: None)
+        spied.attackers.add(attacker.name)
+        name = await attacker.meet(victim.host, victim.port)
+        kinds = {frame[:3]: frame for frame in spied.frames}  # by which message it is, or nearly
+        replayed = [*kinds.values(), *spied.frames[-100:]]
         wrong = malformed(replayed, rng)
         if overlay != "bubblestorm":
             # There peers tell each other of third ones, so what a stranger tells of others is news.
             wrong = [frame for frame in wrong if not is_message(overlay, frame)]
             replayed = []
         for frame in [*replayed, *wrong]:
-            stranger.send(name, frame, False)
-            stranger.send(name, frame, True)
+            attacker.send(name, frame, False)
+            attacker.send(name, frame, True)
             if rng.random() < 0.1:
                 await asyncio.sleep(0.01)
         async with asyncio.timeout(PATIENCE_S):
             while spied.entered < 2 * len(replayed) + len(wrong):
                 await asyncio.sleep(0.05)
-        await oversized(stranger, name)
-        heard = len(players[0].of("message"))
+        await oversized(attacker, name)
+        frames_before = len(players[0].of("message"))
         players[1].say("publish", x=1, y=1, payload="still here")
         await players[0].until(
-            lambda: any(m.get("payload") == "still here" for m in players[0].of("message")[heard:])
+            lambda: any(
+                m.get("payload") == "still here" for m in players[0].of("message")[frames_before:]
+            )
         )
         payloads = [m.get("payload") for m in players[0].of("message")]
         assert set(map(str, payloads)) == {"x" * 40, "still here"}
         numbers = [m["publication"] for m in players[0].of("message")]
         assert len(set(numbers)) == len(numbers), "a replay was heard again"
-        await stranger.close()
+        await attacker.close()
         for player in players[::-1]:
             await player.end()
 
@@ -158,13 +160,13 @@ def test_malformed_oversized_and_replayed_frames_change_nothing(
     assert spied.changes == []
 
 
-async def oversized(stranger: LinkTransport, name: int) -> None:
+async def oversized(attacker: LinkTransport, name: int) -> None:
     """A frame longer than any may be, past the limits of an honest transport: the link is cut."""
-    link = stranger._peers[name].link
+    link = attacker._peers[name].link
     assert link is not None
     link.connection.write(b"".join(make_frame(MESSAGE, bytes(LONGEST + 1))))
     async with asyncio.timeout(PATIENCE_S):
-        while stranger._peers[name].link is link:
+        while attacker._peers[name].link is link:
             await asyncio.sleep(0.02)
 
 
@@ -265,10 +267,14 @@ def test_bytes_of_an_honest_peer_sent_again_by_others_are_never_delivered(
         # From here on nothing honest is under way: whatever is heard in this name is a replay.
         await other.end()
         await asyncio.sleep(0.2)
-        told, heard = len(first.of("message")), len(spied.heard)
-        spied.strangers.add(name)
+        messages_before, frames_before = len(first.of("message")), len(spied.frames)
+        spied.attackers.add(name)
         await tapped.again()
-        assert (spied.entered, len(spied.heard), len(first.of("message"))) == (0, heard, told)
+        assert (spied.entered, len(spied.frames), len(first.of("message"))) == (
+            0,
+            frames_before,
+            messages_before,
+        )
         tapped.close()
         await first.end()
 

@@ -39,10 +39,10 @@ class Scripted(Node):
     def __init__(self, node_id: int, **on: object) -> None:
         super().__init__(node_id, Random(1))
         self.on = on
-        self.heard: list[tuple[int, object]] = []
+        self.received: list[tuple[int, object]] = []
 
     def react(self, occasion: str, thing: object) -> None:
-        self.heard.append((self.now, thing))
+        self.received.append((self.now, thing))
         if occasion in self.on:
             self.on[occasion](self, thing)
 
@@ -62,7 +62,7 @@ class Scripted(Node):
 
     @property
     def things(self) -> list[object]:
-        return [thing for _, thing in self.heard]
+        return [thing for _, thing in self.received]
 
 
 class Stage:
@@ -101,7 +101,7 @@ def test_messages_go_to_one_or_to_many_in_the_order_of_sending():
         stage = Stage()
         ben, eve = Scripted(2), Scripted(3)
         await stage.start(ben, eve, Scripted(1, start=greet))
-        await stage.until(lambda: len(eve.heard) == 3)
+        await stage.until(lambda: len(eve.received) == 3)
         assert ben.things == ["start", (1, "one")]
         assert eve.things == ["start", (1, "one"), (1, "two")]
         rows = [(r["node"], r["to"], r["kind"], r["bytes"]) for r in stage.rows("messages")]
@@ -130,10 +130,10 @@ def test_timers_are_values_that_move_when_set_again_and_never_fire_when_cleared(
         stage = Stage()
         ann = Scripted(1, start=start)
         await stage.start(ann)
-        await stage.until(lambda: len(ann.heard) == 3)
+        await stage.until(lambda: len(ann.received) == 3)
         await asyncio.sleep(0.01)
         assert ann.things == ["start", "kept", "moved"]
-        (began, _), (kept, _), (moved, _) = ann.heard
+        (began, _), (kept, _), (moved, _) = ann.received
         assert kept - began >= 5_000
         assert moved - began >= 40_000
 
@@ -163,7 +163,7 @@ def test_time_never_runs_back_though_the_clock_does():
         await stage.start(ann)
         for number in range(4):
             stage.host.obey(1, Publish(number, point(0, 0)))
-        times = [t for t, _ in ann.heard]
+        times = [t for t, _ in ann.received]
         assert times == sorted(times)
         assert times[:2] == [10, 20]
         assert times[-1] == 30
@@ -234,11 +234,11 @@ def test_bytes_that_are_no_message_are_refused_and_the_rest_is_received():
         stage = Stage()
         ann = Scripted(1)
         await stage.start(ann)
-        stranger = LoopbackTransport(9, stage.room)
-        await stranger.open(lambda *_: None)
+        unknown = LoopbackTransport(9, stage.room)
+        await unknown.open(lambda *_: None)
         for frame in (b"rubbish", Codec(Word).encode(Word("sense")), b"", b"\xc1"):
-            stranger.send(1, frame, False)
-        await stage.until(lambda: len(ann.heard) == 2)
+            unknown.send(1, frame, False)
+        await stage.until(lambda: len(ann.received) == 2)
         assert ann.things == ["start", (9, "sense")]
         assert stage.facts().count((1, "refused", 9)) == 3
 
@@ -246,11 +246,11 @@ def test_bytes_that_are_no_message_are_refused_and_the_rest_is_received():
 
 
 def test_an_application_may_answer_a_delivery_at_once():
-    spoken: list[int] = []
+    sent: list[int] = []
     stage: Stage
 
     def answer(node_id: int, publication, subscriptions) -> None:
-        spoken.append(publication.id)
+        sent.append(publication.id)
         assert (node_id, tuple(subscriptions)) == (1, (7,))
         if publication.id < 3:
             stage.host.obey(1, Publish(publication.id + 1, point(0, 0)))
@@ -265,8 +265,8 @@ def test_an_application_may_answer_a_delivery_at_once():
         stage = Stage(on_deliver=answer)
         await stage.start(Scripted(1, command=deliver))
         stage.host.obey(1, Publish(1, point(0, 0)))
-        await stage.until(lambda: len(spoken) == 3)
-        assert spoken == [1, 2, 3]
+        await stage.until(lambda: len(sent) == 3)
+        assert sent == [1, 2, 3]
         assert [r["publication"] for r in stage.rows("deliveries")] == [1, 2, 3]
         assert [about for _, fact, about in stage.facts() if fact == "said"] == [1, 2, 3]
 

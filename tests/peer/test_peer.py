@@ -24,12 +24,12 @@ class Process(Player):
 
     async def begin(self) -> None:
         o = self.options
-        words = ["--overlay", o.overlay, "--link", o.link, "--trace", str(o.trace)]
-        words += ["--join", "{}:{}".format(*o.join)] if o.join else []
+        arguments = ["--overlay", o.overlay, "--link", o.link, "--trace", str(o.trace)]
+        arguments += ["--join", "{}:{}".format(*o.join)] if o.join else []
         for name, value in o.settings.items():
-            words += ["--set", f"{name}={value}"]
+            arguments += ["--set", f"{name}={value}"]
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "nearcast.cli", "peer", *words,
+            sys.executable, "-m", "nearcast.cli", "peer", *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
@@ -121,11 +121,11 @@ class Desks:
     """A desk alone, with what it says."""
 
     def __init__(self) -> None:
-        self.said: list[messages.Notice] = []
-        self.desk = LineProtocol(self.said.append)
+        self.notices: list[messages.Notice] = []
+        self.line_protocol = LineProtocol(self.notices.append)
 
     def command(self, line: str) -> commands.Command:
-        return self.desk.command(messages.JSON.read_request(line.encode()))
+        return self.line_protocol.command(messages.JSON.read_request(line.encode()))
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_a_delivery_is_one_line_with_the_applications_own_subscription_numbers()
     desks = Desks()
     wanted = desks.command('{"do": "subscribe", "subscription": 4}').subscription
     for number, payload in enumerate((b'{"a":\n1}', b"not json\n", b"")):
-        said = Publication(number, 3, 9, box(1, 2, 5, 6), payload=payload)
-        desks.desk.deliver(1, said, (wanted, 12345))
-    lines = [messages.JSON.encode(notice) for notice in desks.said]
-    told = [json.loads(line) for line in lines]
+        publication = Publication(number, 3, 9, box(1, 2, 5, 6), payload=payload)
+        desks.line_protocol.deliver(1, publication, (wanted, 12345))
+    lines = [messages.JSON.encode(notice) for notice in desks.notices]
+    notices = [json.loads(line) for line in lines]
     assert all(b"\n" not in line for line in lines)
-    assert [(t["to"], t["from"], t["x"], t["rx"]) for t in told] == [([4], 3, 1.0, 5.0)] * 3
-    assert [t.get("payload") for t in told] == [{"a": 1}, None, None]
+    assert [(t["to"], t["from"], t["x"], t["rx"]) for t in notices] == [([4], 3, 1.0, 5.0)] * 3
+    assert [t.get("payload") for t in notices] == [{"a": 1}, None, None]
 
 
 def test_numbers_differ_between_peers_and_are_identifiers():

@@ -42,7 +42,7 @@ def test_peers_that_know_one_address_find_all_and_miss_nothing(
     run(play(Player, overlay, link, 4, tmp_path))
 
 
-async def until_heard(players: list[Player], speaker: Player) -> None:
+async def until_received(players: list[Player], speaker: Player) -> None:
     """What one says, all others hear, sooner or later."""
     others = [player for player in players if player is not speaker]
     number = 0
@@ -51,8 +51,8 @@ async def until_heard(players: list[Player], speaker: Player) -> None:
             number += 1
             speaker.say("publish", x=1, y=1, payload={"word": number})
             await asyncio.sleep(0.2)
-            said = [[m.get("payload") for m in other.of("message")] for other in others]
-            if all({"word": number} in heard for heard in said):
+            received = [[m.get("payload") for m in other.of("message")] for other in others]
+            if all({"word": number} in payloads for payloads in received):
                 return
 
 
@@ -71,7 +71,7 @@ def test_brokers_come_up_beside_each_other_and_clients_attach_to_any() -> None:
         for player in players:
             player.say("subscribe", subscription=1, area=EVERYBODY)
         for speaker in players:
-            await until_heard(players, speaker)
+            await until_received(players, speaker)
         for player in players[::-1]:
             await player.end()
 
@@ -114,10 +114,10 @@ def test_errors_distinguish_no_answer_from_an_answer_of_something_else(
     monkeypatch.setattr("nearcast.peer.peer.JOIN_WITHIN_S", 0.3)
 
     async def why(options: PeerOptions) -> str:
-        with pytest.raises((OSError, ValueError)) as told:
+        with pytest.raises((OSError, ValueError)) as error:
             await run_peer(options, asyncio.Queue(), lambda _: None)
         assert asyncio.all_tasks() == {asyncio.current_task()}
-        return str(told.value)
+        return str(error.value)
 
     async def story() -> None:
         def hang_up(_: Any, writer: asyncio.StreamWriter) -> None:
@@ -164,20 +164,20 @@ def test_the_first_peer_needs_an_overlay_and_an_address_that_others_can_reach() 
     assert PeerOptions(join=("127.0.0.9", 9), host="127.0.0.3").own_host() == "127.0.0.3"
 
 
-def started(*words: str, inside: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+def started(*arguments: str, inside: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*inside, sys.executable, "-m", "nearcast.cli", "peer", *words],
+        [*inside, sys.executable, "-m", "nearcast.cli", "peer", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "NEARCAST_DEBUG": ""},
     )  # fmt: skip
 
 
-def word(process: "subprocess.Popen[str]") -> dict[str, Any]:
+def notice_of(process: "subprocess.Popen[str]") -> dict[str, Any]:
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.stderr and process.stderr.read()
-    said: dict[str, Any] = json.loads(line)
-    return said
+    notice: dict[str, Any] = json.loads(line)
+    return notice
 
 
 def tell(process: "subprocess.Popen[str]", **request: Any) -> None:
@@ -200,8 +200,8 @@ def test_a_peer_that_is_still_joining_stops_on_request() -> None:
 NETWORK = "10.213.78"
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
 @pytest.fixture
@@ -210,8 +210,8 @@ def spaces() -> Iterator[list[str]]:
     names, bridge = [f"ncpeer-{number}" for number in (1, 2, 3)], "ncpeer0"
 
     def unmake() -> None:
-        for words in (*(["netns", "del", name] for name in names), ["link", "del", bridge]):
-            subprocess.run(["ip", *words], check=False, capture_output=True)
+        for arguments in (*(["netns", "del", name] for name in names), ["link", "del", bridge]):
+            subprocess.run(["ip", *arguments], check=False, capture_output=True)
 
     unmake()
     try:
@@ -234,8 +234,8 @@ def spaces() -> Iterator[list[str]]:
 def test_peers_on_different_hosts_reach_peers_that_they_know_by_name_only(
     spaces: list[str],
 ) -> None:
-    def start(number: int, *words: str) -> "subprocess.Popen[str]":
-        return started(*words, inside=("ip", "netns", "exec", spaces[number - 1]))
+    def start(number: int, *arguments: str) -> "subprocess.Popen[str]":
+        return started(*arguments, inside=("ip", "netns", "exec", spaces[number - 1]))
 
     where = f"{NETWORK}.1:9001"
     with (
@@ -245,7 +245,7 @@ def test_peers_on_different_hosts_reach_peers_that_they_know_by_name_only(
         start(3, "--join", where) as three,
     ):  # fmt: skip
         peers = [one, two, three]
-        assert [word(peer)["node"].split(":")[0] for peer in peers] == [
+        assert [notice_of(peer)["node"].split(":")[0] for peer in peers] == [
             f"{NETWORK}.{number}" for number in (1, 2, 3)
         ]
         # The first has no interest: two and three can hear each other only directly.
@@ -254,11 +254,11 @@ def test_peers_on_different_hosts_reach_peers_that_they_know_by_name_only(
         for _ in range(int(PATIENCE_S / 0.2)):
             tell(two, do="publish", x=1, y=1, payload="hello")
             tell(three, do="publish", x=1e6, y=1e6, id=1)
-            said = word(three)
-            if said["is"] == "message":
+            notice = notice_of(three)
+            if notice["is"] == "message":
                 break
             asyncio.run(asyncio.sleep(0.2))
-        assert said["payload"] == "hello"
+        assert notice["payload"] == "hello"
         for peer in peers[::-1]:
             peer.send_signal(signal.SIGINT)
             peer.stdout.read()
@@ -266,10 +266,10 @@ def test_peers_on_different_hosts_reach_peers_that_they_know_by_name_only(
 
 
 def test_each_record_is_introduced_once_when_due_and_all_again_now_and_then() -> None:
-    node, book = SimpleNamespace(id=7, told=[]), AddressBook()
+    node, book = SimpleNamespace(id=7, error=[]), AddressBook()
     young, old, server = new_identity(), new_identity(), new_identity(serves=True)
     bootstrap = Bootstrap(
-        lambda *_: node, introduce=lambda to, name: to.told.append(name), newcomer=5 * SECOND
+        lambda *_: node, introduce=lambda to, name: to.error.append(name), newcomer=5 * SECOND
     )
     begun = 1_000 * SECOND
     for identity, t in ((old, begun - 9 * SECOND), (young, begun), (server, 0)):
@@ -277,10 +277,10 @@ def test_each_record_is_introduced_once_when_due_and_all_again_now_and_then() ->
     acquaintances = KnownPeers(bootstrap, node, book)
     for second in range(8):
         acquaintances.introduce_due(begun + second * SECOND)
-    assert node.told == [old.name, young.name]
+    assert node.error == [old.name, young.name]
     assert server.name >= FIRST_SERVER
     book.add_record(sign_record(old, "127.0.0.1", 81, begun + SECOND))
     acquaintances.introduce_due(begun + 9 * SECOND)
-    assert node.told[2:] == [old.name]
+    assert node.error[2:] == [old.name]
     acquaintances.introduce_due(begun + REMIND)
-    assert sorted(node.told[3:]) == sorted([old.name, young.name])
+    assert sorted(node.error[3:]) == sorted([old.name, young.name])

@@ -51,7 +51,7 @@ async def refused(host: Host, count: int) -> None:
             await asyncio.sleep(0.02)
 
 
-def told(overlay: str, publication: Any) -> Message:
+def message_with(overlay: str, publication: Any) -> Message:
     """A message by which a neighbour, or anybody, passes a publication on."""
     if overlay == "bubblestorm":
         return bubblestorm.RendezvousPublication(publication, 1)
@@ -83,7 +83,7 @@ async def two_peers(
     return first, second
 
 
-async def heard(first: Player, second: Player, payload: str) -> None:
+async def deliver_both_ways(first: Player, second: Player, payload: str) -> None:
     """The second says it until the first hears it."""
     async with asyncio.timeout(PATIENCE_S):
         while all(message["payload"] != payload for message in first.of("message")):
@@ -102,30 +102,30 @@ def test_a_publication_in_the_name_of_another_is_delivered_only_in_an_unsigned_o
         first, second = await two_peers(overlay, link, unsigned, tmp_path / "trace")
         author = second.of("welcome")[0]["entity"]
         eve = new_identity()
-        stranger = LINKS[link](eve)
-        await stranger.open(lambda *_: None)
-        name = await stranger.meet(*first.address)
+        attacker = LINKS[link](eve)
+        await attacker.open(lambda *_: None)
+        name = await attacker.meet(*first.address)
         now, codec = unix_time(), PROTOCOLS[overlay].codec
         plain = Publish(5, point(1, 1), payload=b'"forged"')
         by_eve = Signing(eve, lambda _: eve.key).signed(plain, now)
         for number, forgery in enumerate((plain, by_eve)):
             publication = forgery.stamped(author, now + number)
-            stranger.send(name, codec.encode(told(overlay, publication)), False)
+            attacker.send(name, codec.encode(message_with(overlay, publication)), False)
         if unsigned:
             await first.until(
                 lambda: any(m.get("payload") == "forged" for m in first.of("message"))
             )
         else:
             await refused(hosts[0], 2)
-        await heard(first, second, "still here")
-        await stranger.close()
+        await deliver_both_ways(first, second, "still here")
+        await attacker.close()
         for player in (second, first):
             await player.end()
         payloads = {str(message.get("payload")) for message in first.of("message")}
         assert ("forged" in payloads) == unsigned
         assert "still here" in payloads
         notes = read(tmp_path / "trace", "notes").to_pylist()
-        noted = [n for n in notes if n["fact"] == "refused" and n["about"] == stranger.name]
+        noted = [n for n in notes if n["fact"] == "refused" and n["about"] == attacker.name]
         assert len(noted) >= (0 if unsigned else 2)
 
     run(story())
@@ -145,7 +145,7 @@ def test_a_server_forwards_only_publications_that_their_author_has_signed(
             await rude.begin()
         rude.say("publish", x=1, y=1, payload="unsigned")
         await refused(hosts[0], 1)
-        await heard(first, second, "still here")
+        await deliver_both_ways(first, second, "still here")
         for player in (rude, second, first):
             await player.end()
         payloads = {str(message.get("payload")) for message in first.of("message")}

@@ -17,7 +17,7 @@ from nearcast.space.shapes import Shape, ShapeKind, ball, point
 from nearcast.transport.identity import Identity, new_identity
 
 NOW = 1_000_000 * SECOND
-SAID = Publish(7, ball(1, 2, 3, 4), "chat", {"b": 1, "a": True, "c": 2.0, "d": "x"}, b"hello")
+COMMAND = Publish(7, ball(1, 2, 3, 4), "chat", {"b": 1, "a": True, "c": 2.0, "d": "x"}, b"hello")
 
 
 class Pair:
@@ -29,13 +29,15 @@ class Pair:
         self.keys = keys
         self.senders = count(1)
         self.signs = Signing(self.author, keys.get)
-        self.hears = Signing(self.reader, keys.get, most)
+        self.reader_signing = Signing(self.reader, keys.get, most)
 
-    def hear(self, publication: Publication, now: int, sender: int | None = None) -> None:
+    def check(self, publication: Publication, now: int, sender: int | None = None) -> None:
         """From somebody who has not sent anything before, unless the test says from whom."""
-        self.hears.check(publication, next(self.senders) if sender is None else sender, now)
+        self.reader_signing.check(
+            publication, next(self.senders) if sender is None else sender, now
+        )
 
-    def said(self, command: Publish = SAID, now: int = NOW) -> Publication:
+    def signed(self, command: Publish = COMMAND, now: int = NOW) -> Publication:
         """As it comes out of the wire."""
         publication = self.signs.signed(command, now).stamped(self.author.name, now)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(publication), type=Publication)
@@ -43,27 +45,27 @@ class Pair:
 
 def refusal(pair: Pair, publication: Publication, now: int = NOW) -> str:
     with pytest.raises(SignatureError) as why:
-        pair.hear(publication, now)
+        pair.check(publication, now)
     return str(why.value)
 
 
 def test_a_signed_publication_is_delivered_unchanged_and_once():
     pair = Pair()
-    publication = pair.said()
-    assert len(publication.payload) == SIGNATURE_BYTES + len(SAID.payload)
-    pair.hear(publication, NOW + SECOND)
-    heard, to = pair.hears.opened(publication, [3, 5])
-    assert (heard, to) == (SAID.stamped(pair.author.name, NOW), (3, 5))
-    pair.hear(publication, NOW + SECOND)  # by another way
-    assert pair.hears.opened(publication, [5, 6])[1] == (6,)
+    publication = pair.signed()
+    assert len(publication.payload) == SIGNATURE_BYTES + len(COMMAND.payload)
+    pair.check(publication, NOW + SECOND)
+    delivered, to = pair.reader_signing.opened(publication, [3, 5])
+    assert (delivered, to) == (COMMAND.stamped(pair.author.name, NOW), (3, 5))
+    pair.check(publication, NOW + SECOND)  # by another way
+    assert pair.reader_signing.opened(publication, [5, 6])[1] == (6,)
     with pytest.raises(SignatureError, match="replayed"):
-        pair.hears.opened(publication, [3, 5, 6])
+        pair.reader_signing.opened(publication, [3, 5, 6])
 
 
 def test_numbers_that_are_written_differently_are_signed_alike():
     pair = Pair()
     whole = Publish(7, Shape(ShapeKind.DISC, 1, 2, 3, 4), "", {"b": 1, "a": 2})
-    pair.hear(pair.said(whole), NOW)
+    pair.check(pair.signed(whole), NOW)
 
 
 @pytest.mark.parametrize(
@@ -77,19 +79,19 @@ def test_numbers_that_are_written_differently_are_signed_alike():
 )  # fmt: skip
 def test_nothing_can_be_changed_on_the_way(change: dict[str, Any]):
     pair = Pair()
-    publication = pair.said()
+    publication = pair.signed()
     altered = msgspec.structs.replace(publication, **change)
     assert refusal(pair, altered) == "forged"
     with pytest.raises(SignatureError, match="unchecked"):
-        pair.hears.opened(altered, [1])
-    pair.hear(publication, NOW)  # the forgery has not taken its place
+        pair.reader_signing.opened(altered, [1])
+    pair.check(publication, NOW)  # the forgery has not taken its place
     if "id" not in change:
         assert refusal(pair, altered) == "altered"
 
 
 def test_the_last_byte_of_a_payload_and_any_of_a_signature_count():
     pair, rng = Pair(), Random(1)
-    publication = pair.said()
+    publication = pair.signed()
     for at in (0, len(publication.payload) - 1, *rng.sample(range(SIGNATURE_BYTES), 8)):
         payload = bytearray(publication.payload)
         payload[at] ^= 1 << rng.randrange(8)
@@ -100,91 +102,91 @@ def test_the_last_byte_of_a_payload_and_any_of_a_signature_count():
 def test_nobody_publishes_in_the_name_of_another():
     pair, eve = Pair(), new_identity()
     pair.keys[eve.name] = eve.key
-    forged = Signing(eve, pair.keys.get).signed(SAID, NOW).stamped(pair.author.name, NOW)
+    forged = Signing(eve, pair.keys.get).signed(COMMAND, NOW).stamped(pair.author.name, NOW)
     assert refusal(pair, forged) == "forged"
-    unsigned = SAID.stamped(pair.author.name, NOW)
+    unsigned = COMMAND.stamped(pair.author.name, NOW)
     assert refusal(pair, unsigned) == "forged"
 
 
 def test_signatures_of_a_peer_that_sent_a_forgery_are_not_checked_for_a_while():
     pair, forger = Pair(), 99
-    first, second = pair.said(), pair.said(msgspec.structs.replace(SAID, publication=8))
-    pair.hear(first, NOW, forger)
+    first, second = pair.signed(), pair.signed(msgspec.structs.replace(COMMAND, publication=8))
+    pair.check(first, NOW, forger)
     altered = msgspec.structs.replace(second, channel="other")
     for why in ("forged", "from a forger"):
         with pytest.raises(SignatureError, match=why):
-            pair.hear(altered, NOW, forger)
+            pair.check(altered, NOW, forger)
     with pytest.raises(SignatureError, match="from a forger"):
-        pair.hear(second, NOW, forger)
-    pair.hear(first, NOW, forger)  # that costs nothing
-    pair.hear(second, NOW, 98)
-    third = pair.said(msgspec.structs.replace(SAID, publication=9))
-    pair.hear(third, NOW + DISTRUST, forger)
+        pair.check(second, NOW, forger)
+    pair.check(first, NOW, forger)  # that costs nothing
+    pair.check(second, NOW, 98)
+    third = pair.signed(msgspec.structs.replace(COMMAND, publication=9))
+    pair.check(third, NOW + DISTRUST, forger)
 
 
 def test_publications_of_an_author_without_a_known_key_are_refused():
     pair = Pair()
     del pair.keys[pair.author.name]
-    assert refusal(pair, pair.said()) == "unknown author"
+    assert refusal(pair, pair.signed()) == "unknown author"
 
 
 def test_publications_within_the_time_window_are_accepted_and_no_others():
     pair = Pair()
-    for number, (late, heard) in enumerate(
+    for number, (late, delivered) in enumerate(
         [(0, True), (FRESH, True), (-FRESH, True), (FRESH + 1, False), (-FRESH - 1, False)]
     ):
-        publication = pair.said(msgspec.structs.replace(SAID, publication=number))
-        if heard:
-            pair.hear(publication, NOW + late)
+        publication = pair.signed(msgspec.structs.replace(COMMAND, publication=number))
+        if delivered:
+            pair.check(publication, NOW + late)
         else:
             assert refusal(pair, publication, NOW + late) == "stale"
 
 
 def test_a_replay_is_refused_by_its_id_and_later_by_its_time():
     pair = Pair()
-    publication = pair.said(now=NOW + FRESH)  # by a clock that is fast
-    pair.hear(publication, NOW)
-    pair.hears.opened(publication, [1])
+    publication = pair.signed(now=NOW + FRESH)  # by a clock that is fast
+    pair.check(publication, NOW)
+    pair.reader_signing.opened(publication, [1])
     filler = 100
     for later in range(0, 3 * FRESH, SECOND):
         now, filler = NOW + later, filler + 1
         # Others publish meanwhile, so that memory is swept.
-        pair.hear(pair.said(Publish(filler, point(0, 0)), now), now)
+        pair.check(pair.signed(Publish(filler, point(0, 0)), now), now)
         try:
-            pair.hear(publication, now)
+            pair.check(publication, now)
         except SignatureError as why:
             assert str(why) == "stale" and later > 2 * FRESH
             continue
         with pytest.raises(SignatureError, match="replayed"):
-            pair.hears.opened(publication, [1])
+            pair.reader_signing.opened(publication, [1])
 
 
 def test_memory_is_bounded_and_a_flood_admits_no_replay_and_blocks_nobody():
     pair, most = Pair(most=64), 64
-    first = pair.said()
-    pair.hear(first, NOW)
-    pair.hears.opened(first, [1])
+    first = pair.signed()
+    pair.check(first, NOW)
+    pair.reader_signing.opened(first, [1])
     eve = new_identity()
     pair.keys[eve.name] = eve.key
     floods = Signing(eve, pair.keys.get)
     for number in range(500):
         flood = floods.signed(Publish(number, point(0, 0)), NOW + FRESH // 2 + number)
-        pair.hear(flood.stamped(eve.name, NOW + FRESH // 2 + number), NOW)
-        assert pair.hears._count <= most
-        assert len(pair.hears._authors) <= 3
+        pair.check(flood.stamped(eve.name, NOW + FRESH // 2 + number), NOW)
+        assert pair.reader_signing._count <= most
+        assert len(pair.reader_signing._authors) <= 3
     try:
-        pair.hear(first, NOW)
+        pair.check(first, NOW)
     except SignatureError as why:
         assert str(why) == "stale"
     else:
         with pytest.raises(SignatureError, match="replayed"):
-            pair.hears.opened(first, [1])
-    later = pair.said(msgspec.structs.replace(SAID, publication=8), NOW + 1)
-    pair.hear(later, NOW + 1)
-    assert pair.hears.opened(later, [1])[1] == (1,)
-    pair.hear(pair.said(Publish(9, point(0, 0)), NOW + 4 * FRESH), NOW + 4 * FRESH)
-    assert pair.hears._count == 1
-    assert list(pair.hears._authors) == [pair.author.name]
+            pair.reader_signing.opened(first, [1])
+    later = pair.signed(msgspec.structs.replace(COMMAND, publication=8), NOW + 1)
+    pair.check(later, NOW + 1)
+    assert pair.reader_signing.opened(later, [1])[1] == (1,)
+    pair.check(pair.signed(Publish(9, point(0, 0)), NOW + 4 * FRESH), NOW + 4 * FRESH)
+    assert pair.reader_signing._count == 1
+    assert list(pair.reader_signing._authors) == [pair.author.name]
 
 
 def test_more_authors_than_there_is_room_for_are_refused():
@@ -193,25 +195,26 @@ def test_more_authors_than_there_is_room_for_are_refused():
     pair.keys.update({one.name: one.key for one in authors})
     refused = []
     for author in authors:
-        said = Signing(author, pair.keys.get).signed(SAID, NOW).stamped(author.name, NOW)
+        signed = Signing(author, pair.keys.get).signed(COMMAND, NOW).stamped(author.name, NOW)
         try:
-            pair.hear(said, NOW)
+            pair.check(signed, NOW)
         except SignatureError as why:
             refused.append(str(why))
     assert refused == ["too many authors"] * 2
-    assert len(pair.hears._authors) == 4
-    own = pair.hears.signed(SAID, NOW).stamped(pair.reader.name, NOW)  # which always has room
-    assert pair.hears.opened(own, [1])[1] == (1,)
+    assert len(pair.reader_signing._authors) == 4
+    # There is always room for one's own.
+    own = pair.reader_signing.signed(COMMAND, NOW).stamped(pair.reader.name, NOW)
+    assert pair.reader_signing.opened(own, [1])[1] == (1,)
 
 
 def test_forgers_are_forgotten_even_without_genuine_publications():
     pair = Pair()
-    forged = SAID.stamped(pair.author.name, NOW)
+    forged = COMMAND.stamped(pair.author.name, NOW)
     for sender in range(100):
         assert refusal(pair, forged) == "forged", sender
-    assert len(pair.hears._distrusted) == 100
+    assert len(pair.reader_signing._distrusted) == 100
     assert refusal(pair, forged, NOW + 2 * FRESH) == "stale"
-    assert not pair.hears._distrusted
+    assert not pair.reader_signing._distrusted
 
 
 def _holds_publications(kind: Any) -> bool:
@@ -232,7 +235,7 @@ def test_every_message_type_with_a_publication_is_checked(protocol: str):
         if where == ["publication"]:
             blank = [None] * len(kind.__struct_fields__)
             message = kind(*blank)
-            publication = SAID.stamped(1, NOW)
+            publication = COMMAND.stamped(1, NOW)
             assert carried_publications(
                 msgspec.structs.replace(message, publication=publication)
             ) == (publication,)

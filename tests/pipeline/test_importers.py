@@ -57,14 +57,14 @@ def test_every_fix_is_an_interest_and_a_publication(tmp_path: Path) -> None:
         (round((t - 5) * S), ["ann", "bob", "zoe"].index(who), x, y)
         for t, who, x, y in zip(*WALK.values(), strict=True)
     )
-    interests, said = rows(done.trace, "interests"), rows(done.trace, "publications")
-    for found in (interests, said):
+    interests, publications = rows(done.trace, "interests"), rows(done.trace, "publications")
+    for found in (interests, publications):
         assert sorted((row["t"], row["node"], row["x"], row["y"]) for row in found) == fixes
     assert all((row["shape"], row["rx"], row["ry"]) == ("disc", 7.0, 0.0) for row in interests)
     assert all(row["vx"] == row["vy"] == 0 and row["until"] is None for row in interests)
     assert all(row["subscription"] == row["node"] for row in interests)
-    assert [row["publication"] for row in said] == list(range(len(fixes)))
-    assert {row["shape"] for row in said} == {"point"}
+    assert [row["publication"] for row in publications] == list(range(len(fixes)))
+    assert {row["shape"] for row in publications} == {"point"}
 
 
 def test_the_scenario_names_what_was_imported(tmp_path: Path) -> None:
@@ -195,13 +195,13 @@ def test_importing_means_the_same_as_replaying(tmp_path: Path, motion: str) -> N
 
     def deliveries_of(trace: Path) -> set[tuple[int, int, int]]:
         """By moment, publisher and subscriber: ids of publications and subscriptions may differ."""
-        interests, said = read(trace, "interests"), read(trace, "publications")
+        interests, publications = read(trace, "interests"), read(trace, "publications")
         subscriber = {row["subscription"]: row["node"] for row in interests.to_pylist()}
-        published = {row["publication"]: row for row in said.to_pylist()}
+        published = {row["publication"]: row for row in publications.to_pylist()}
         begin = min(row["t"] for row in published.values())
         return {
             (published[p]["t"] - begin, published[p]["node"], subscriber[s])
-            for p, s in expected(interests, said)
+            for p, s in expected(interests, publications)
         }
 
     assert len(deliveries_of(tmp_path / "imported")) > 50

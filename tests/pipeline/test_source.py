@@ -190,19 +190,19 @@ def test_broken_rows_and_files_are_set_aside_with_their_reasons(
     assert times(good) == sorted([("walk", t) for t in [*range(120), *range(60)]])
     aside = load(spark, str(tmp_path), "deliveries", rejected="true")
     assert aside.columns == ["run", "table", "file", "row", "reason"]
-    told = sorted((row.run, row.file, row.row or -1, row.reason) for row in aside.collect())
+    set_aside = sorted((row.run, row.file, row.row or -1, row.reason) for row in aside.collect())
     assert {row.table for row in aside.select("table").collect()} == {"deliveries"}
-    assert told == [
+    assert set_aside == [
         ("later", "scenario.json", -1, "says schema 2; we read 1"),
         ("walk", "deliveries/part-00000.parquet", 120, "t is below 0"),
         ("walk", "deliveries/part-00000.parquet", 121, "hops is null"),
-        ("walk", "deliveries/part-00001.parquet", -1, told[3][3]),
-        ("walk", "deliveries/part-00002.parquet", -1, told[4][3]),
-        ("walk", "deliveries/part-00003.parquet", -1, told[5][3]),
+        ("walk", "deliveries/part-00001.parquet", -1, set_aside[3][3]),
+        ("walk", "deliveries/part-00002.parquet", -1, set_aside[4][3]),
+        ("walk", "deliveries/part-00003.parquet", -1, set_aside[5][3]),
     ]
-    assert told[3][3].startswith("cannot be read: ")
-    assert "column hops is missing" in told[4][3]
-    assert told[5][3].startswith("rows 60 to 119: cannot be read: ")
+    assert set_aside[3][3].startswith("cannot be read: ")
+    assert "column hops is missing" in set_aside[4][3]
+    assert set_aside[5][3].startswith("rows 60 to 119: cannot be read: ")
 
 
 @pytest.mark.parametrize(

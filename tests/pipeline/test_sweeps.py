@@ -129,8 +129,8 @@ def test_every_run_is_what_simulating_it_alone_would_be(
         assert digest(trace) == digest(alone)
         assert (trace / "scenario.json").read_bytes() == (alone / "scenario.json").read_bytes()
         assert json.loads((trace / "summary.json").read_text())["trace"] == str(trace)
-    told = json.loads((out / "sweep.json").read_text())
-    assert told["scenarios"] == [{"run": each.run, "values": each.values} for each in members]
+    written = json.loads((out / "sweep.json").read_text())
+    assert written["scenarios"] == [{"run": each.run, "values": each.values} for each in members]
     assert (seen[0].done, seen[0].total, seen[0].left_s) == (0, 4, None)
     assert (seen[-1].done, seen[-1].failed, seen[-1].left_s) == (4, 0, 0.0)
 
@@ -156,10 +156,10 @@ def test_failures_are_reported_and_lose_nothing_and_are_tried_again(
     assert summary == sweeps.SweepSummary(3, 2, 0, 1, (one.run, two.run))
     assert set(folders(out)) == {one.run, two.run}
     assert os.listdir(out / "failures") == [f"{missing.run}.json"]
-    told = json.loads((out / "failures" / f"{missing.run}.json").read_text())
-    assert (told["run"], told["seed"]) == (missing.run, 7)
-    assert "No such file or directory" in told["message"]
-    assert told["scenario"]["settings"]["file"] == str(tmp_path / "missing")
+    written = json.loads((out / "failures" / f"{missing.run}.json").read_text())
+    assert (written["run"], written["seed"]) == (missing.run, 7)
+    assert "No such file or directory" in written["message"]
+    assert written["scenario"]["settings"]["file"] == str(tmp_path / "missing")
 
     before = folders(out)
     record("missing")

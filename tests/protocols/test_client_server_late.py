@@ -139,11 +139,11 @@ def test_in_whatever_order_the_messages_of_a_life_arrive_the_server_ends_up_with
     acts: int, leaves: bool
 ) -> None:
     """With the answers to its questions, which the client gives as long as it is there."""
-    spoken: list[Message] = []
+    sent: list[Message] = []
     ann = client()
     for now, command in [*LIFE[:acts], *([(5, Leave())] if leaves else [])]:
-        spoken += [e.message for e in ann.obey(now, command) if isinstance(e, Send)]
-    for order in permutations(spoken):
+        sent += [e.message for e in ann.obey(now, command) if isinstance(e, Send)]
+    for order in permutations(sent):
         node = server()
         for message in order:
             answered = False

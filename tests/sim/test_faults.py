@@ -28,7 +28,7 @@ class Ward:
 
     def __init__(self, entities: int, parameters: FaultParameters, seed: int = 1) -> None:
         self.now = 0
-        self.diary: list[tuple[int, str, int | None]] = []
+        self.notes: list[tuple[int, str, int | None]] = []
         self.strikes: list[int] = []  # how many were present at each
         self.network = FaultyNetwork(ConstantDelay(1))
         self._present = dict.fromkeys(range(entities))
@@ -53,18 +53,18 @@ class Ward:
 
     def crash(self, entity: int) -> None:
         del self._present[entity]
-        self.diary.append((self.now, "crash", entity))
+        self.notes.append((self.now, "crash", entity))
 
     def join(self, entity: int) -> None:
         self._present[entity] = None
-        self.diary.append((self.now, "join", entity))
+        self.notes.append((self.now, "join", entity))
 
     def note(self, fact: str, about: int | None) -> None:
         assert fact != "healed" or not self.network.group
-        self.diary.append((self.now, fact, about))
+        self.notes.append((self.now, fact, about))
 
     def times(self, fact: str) -> list[int]:
-        return [t for t, what, _ in self.diary if what == fact]
+        return [t for t, what, _ in self.notes if what == fact]
 
 
 def likely(hits: int, many: int, probability: float) -> bool:
@@ -88,7 +88,7 @@ def test_the_crashed_return_after_the_mean_that_was_set() -> None:
     ward = Ward(300, FaultParameters(crash=0.1, restart_s=3)).run(200)
     down: dict[int | None, int] = {}
     waits = []
-    for t, what, entity in ward.diary:
+    for t, what, entity in ward.notes:
         if what == "crash":
             assert entity not in down
             down[entity] = t
@@ -119,13 +119,13 @@ def test_a_parted_world_falls_into_halves_and_is_whole_when_healed() -> None:
     cut = ward.network.group
     assert likely(len(cut), 1_000, 0.5)
     assert set(cut.values()) == {1}
-    assert ward.diary == [(SECOND, "partitioned", len(cut))]
+    assert ward.notes == [(SECOND, "partitioned", len(cut))]
     first = dict(cut)
     while not ward.times("healed"):
         ward.run(ward.now // SECOND + 1)
         assert ward.network.group == first or ward.times("healed"), "halves stay as they are"
     ward.run(120)
-    halves = [about for _, what, about in ward.diary if what == "partitioned"]
+    halves = [about for _, what, about in ward.notes if what == "partitioned"]
     assert len(halves) > 3
     assert all(likely(half or 0, 1_000, 0.5) for half in halves)
     assert len(set(halves)) > 1, "each time the halves are drawn anew"
@@ -133,10 +133,10 @@ def test_a_parted_world_falls_into_halves_and_is_whole_when_healed() -> None:
 
 def test_an_empty_partition_is_not_noted_and_does_not_heal() -> None:
     ward = Ward(2, FaultParameters(partition=1.0, partition_s=5)).run(2_000)
-    parted = [about for _, what, about in ward.diary if what == "partitioned"]
+    parted = [about for _, what, about in ward.notes if what == "partitioned"]
     assert set(parted) == {1, 2}
     # Whatever is noted alternates: no heal is left over from a cut that was none.
-    facts = [what for _, what, _ in ward.diary]
+    facts = [what for _, what, _ in ward.notes]
     assert facts[::2] == ["partitioned"] * len(parted)
     assert set(facts[1::2]) == {"healed"}
     mean = sum(ward.times("healed")) - sum(ward.times("partitioned")[: len(facts) // 2])
@@ -148,12 +148,12 @@ def test_the_given_share_is_slow_from_the_beginning(slow: float) -> None:
     ward = Ward(2_000, FaultParameters(slow=slow, slow_ms=300)).run(1)
     assert likely(len(ward.network.slow), 2_000, slow)
     assert set(ward.network.slow.values()) <= {300_000}
-    assert [entity for _, what, entity in ward.diary if what == "slowed"] == list(ward.network.slow)
+    assert [entity for _, what, entity in ward.notes if what == "slowed"] == list(ward.network.slow)
 
 
 def test_equal_seeds_bring_equal_faults_and_others_do_not() -> None:
     ills = FaultParameters(crash=0.05, partition=0.1, slow=0.2)
-    diaries = [Ward(100, ills, seed).run(50).diary for seed in (1, 1, 2)]
+    diaries = [Ward(100, ills, seed).run(50).notes for seed in (1, 1, 2)]
     assert diaries[0] == diaries[1] != diaries[2]
 
 

@@ -37,10 +37,10 @@ class ScriptedNetwork:
 
     def __init__(self, answers: list[list[int]]) -> None:
         self._answers = iter(answers)
-        self.asked: list[int] = []
+        self.called_at: list[int] = []
 
     def route(self, now: int, source: int, target: int, size: int) -> list[int]:  # noqa: ARG002
-        self.asked.append(now)
+        self.called_at.append(now)
         return next(self._answers)
 
 
@@ -232,7 +232,7 @@ def test_the_inner_network_is_called_when_the_message_has_left_the_uplink() -> N
     network = AccessLinks(homes, ENDLESS, inner)
     for _ in range(3):
         network.route(1_000, 1, 2, 1_250)
-    assert inner.asked == [11_000, 21_000, 31_000]
+    assert inner.called_at == [11_000, 21_000, 31_000]
 
 
 @pytest.mark.parametrize(("queue", "sent"), [(0, 1), (29_999, 3), (30_000, 4), (35_000, 4)])
@@ -301,12 +301,12 @@ def test_of_the_adsl_world_servers_have_fat_lines_without_a_last_hop() -> None:
 def test_nothing_crosses_a_partition_either_way_until_it_heals() -> None:
     network = FaultyNetwork(ConstantDelay(DELAY))
     network.group.update({1: 1, 2: 1, 3: 2})
-    heard = {(a, b): network.route(0, a, b, 1) for a in range(5) for b in range(5)}
+    routes = {(a, b): network.route(0, a, b, 1) for a in range(5) for b in range(5)}
     together = [{0, 4}, {1, 2}, {3}]
-    for (a, b), delays in heard.items():
+    for (a, b), delays in routes.items():
         assert delays == ([DELAY] if any({a, b} <= group for group in together) else [])
     network.group.clear()
-    assert all(network.route(0, a, b, 1) == [DELAY] for a, b in heard)
+    assert all(network.route(0, a, b, 1) == [DELAY] for a, b in routes)
 
 
 def test_what_is_cut_off_never_reaches_the_inner_network() -> None:
@@ -314,7 +314,7 @@ def test_what_is_cut_off_never_reaches_the_inner_network() -> None:
     network = FaultyNetwork(inner)
     network.group[1] = 1
     network.route(0, 1, 2, 100)
-    assert inner.asked == []
+    assert inner.called_at == []
 
 
 def test_a_slow_node_is_late_with_what_it_sends_and_with_what_it_receives() -> None:

@@ -419,17 +419,17 @@ def test_the_trace_says_when_each_message_was_received_or_that_it_was_lost(
     simulation.start(Actor(2, log))
     simulation.start(Actor(3, log))
     simulation.run(10_000)
-    heard: dict[tuple[int, int], int] = {}
+    received: dict[tuple[int, int], int] = {}
     for t, node, *what in log:
         if isinstance(what[-1], Word):
-            heard.setdefault((node, what[-1].number), t)
+            received.setdefault((node, what[-1].number), t)
     messages = rows(simulation, sink, "messages")
     assert len(messages) == simulation.messages == 100
     for row in messages:
-        assert row["arrived"] == heard.get((row["to"], row["publication"]))
+        assert row["arrived"] == received.get((row["to"], row["publication"]))
         assert row["lost"] == (row["arrived"] is None)
         assert row["t"] == (row["publication"] // 2) * 7
-    assert 50 < len(heard) < 100
+    assert 50 < len(received) < 100
 
 
 @given(text=st.text(max_size=300), number=st.integers(0, 2**53 - 1))

@@ -46,10 +46,10 @@ def run(workload: str, settings: dict[str, object], **more: object) -> MemoryTra
 
 
 def assert_delivered_exactly(trace: MemoryTrace) -> None:
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert len(should) > 20, "a world without deliveries proves nothing"
-    assert sorted(heard) == sorted(should)
+    assert sorted(received) == sorted(should)
 
 
 @pytest.mark.parametrize(("workload", "settings"), WORLDS)
@@ -77,12 +77,12 @@ def test_churn_loses_only_what_was_under_way(churn: dict[str, object]) -> None:
     """Who goes within two hops (100 ms) of a publication may miss it; nothing else is missed."""
     trace = run("waypoint", {"size": 300.0, **churn})
     interests, publications = trace.table("interests"), trace.table("publications")
-    heard, should = delivered(trace.table("deliveries")), expected(interests, publications)
+    received, should = delivered(trace.table("deliveries")), expected(interests, publications)
     gone_at = {row["subscription"]: row["t"] for row in interests.to_pylist() if row["ended"]}
     made_at = {row["publication"]: row["t"] for row in publications.to_pylist()}
-    assert len(heard) == len(set(heard))
-    assert set(heard) <= should
-    for publication, subscription in should - set(heard):
+    assert len(received) == len(set(received))
+    assert set(received) <= should
+    for publication, subscription in should - set(received):
         assert gone_at[subscription] - made_at[publication] <= 100_000
 
 
@@ -109,10 +109,10 @@ def test_a_bad_network_may_lose_deliveries_but_never_repeats_them(
     )
     world.run()
     world.recorder.close()
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert len(heard) == len(set(heard))
-    assert len(set(heard) & should) > len(should) / 4
+    assert len(received) == len(set(received))
+    assert len(set(received) & should) > len(should) / 4
 
 
 def test_a_recorded_world_is_delivered_exactly(tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_a_returned_entity_receives_nothing_of_its_earlier_session() -> None:
         if row["ended"]
     }
     made = {row["publication"]: row["t"] for row in trace.table("publications").to_pylist()}
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     assert len(ended) > 5
-    assert [p for p, s in heard if s in ended and made[p] >= ended[s]] == []
+    assert [p for p, s in received if s in ended and made[p] >= ended[s]] == []
 
 
 def test_a_run_with_high_latency_lets_everything_arrive() -> None:

@@ -190,14 +190,14 @@ def test_a_scenario_read_back_names_the_same_run(seconds: float) -> None:
 
 
 def test_a_world_gives_its_recorder_the_complete_scenario() -> None:
-    told: list[Scenario] = []
+    scenarios: list[Scenario] = []
 
     def recorder(complete: Scenario) -> Recorder:
-        told.append(complete)
+        scenarios.append(complete)
         return Recorder(MemoryTrace())
 
     world = SimulatedWorld(scenario({"matcher": "scan", "rate": "2"}), recorder)
-    assert told == [world.scenario]
+    assert scenarios == [world.scenario]
     assert world.scenario == resolve(scenario({"matcher": "scan", "rate": 2.0}))[0]
 
 

@@ -105,7 +105,7 @@ def test_a_client_passes(suite: Path, tmp_path: Path) -> None:
                     except ConnectionError:  # it is not ready yet
                         await asyncio.sleep(0.2)
             await counter.ended
-            assert counter.heard == [b"%d" % COUNT]
+            assert counter.received == [b"%d" % COUNT]
             for case in range(1, COUNT + 1):
                 client = await echo(f"{url}/runCase?case={case}&agent=client")
                 await asyncio.wait_for(client.ended, 60)

@@ -45,7 +45,7 @@ def test_nothing_is_delivered_twice_or_too_early_under_any_faults(seed: int) -> 
     )
     world.run()
     world.recorder.close()
-    heard = delivered(memory.table("deliveries"))
-    assert len(heard) == len(set(heard))
+    received = delivered(memory.table("deliveries"))
+    assert len(received) == len(set(received))
     if not any(drawn.values()) and not any(more.values()):
-        assert set(heard) == expected(memory.table("interests"), memory.table("publications"))
+        assert set(received) == expected(memory.table("interests"), memory.table("publications"))

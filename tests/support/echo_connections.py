@@ -82,11 +82,11 @@ class EchoClient(WebSocketConnection):
 
     def __init__(self) -> None:
         super().__init__(messages.MSGPACK, lambda _kind, _word: None, self._ended)
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.ended: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
 
     def received(self, payload: bytes, binary: bool) -> None:
-        self.heard.append(payload)
+        self.received.append(payload)
         self.transport.send(WSMsgType.BINARY if binary else WSMsgType.TEXT, payload)
 
     def _ended(self, reason: str, code: int = ABNORMAL) -> None:

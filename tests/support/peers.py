@@ -137,8 +137,8 @@ async def play(kind: type[Player], overlay: str, link: str, peers: int, folder: 
     for player in players[::-1]:  # who has begun, and may serve, goes last
         await player.end()
     judge([options(number, None).trace for number in range(peers)], news)
-    heard = sum(len(m["to"]) for p in players for m in p.of("message") if m["payload"] == "news")
-    assert heard == len([pair for pair in deliveries_of(folder) if pair[0] in news])
+    received = sum(len(m["to"]) for p in players for m in p.of("message") if m["payload"] == "news")
+    assert received == len([pair for pair in deliveries_of(folder) if pair[0] in news])
 
 
 def deliveries_of(folder: Path) -> list[tuple[int, int]]:
@@ -155,7 +155,7 @@ def judge(traces: list[Path], news: set[int]) -> None:
         for table in ("interests", "publications")
     )
     wanted = {pair for pair in expected(interests, publications) if pair[0] in news}
-    heard = [pair for pair in deliveries_of(traces[0].parent) if pair[0] in news]
+    received = [pair for pair in deliveries_of(traces[0].parent) if pair[0] in news]
     assert len(wanted) > 50
-    assert set(heard) == wanted
-    assert len(heard) == len(wanted)
+    assert set(received) == wanted
+    assert len(received) == len(wanted)

@@ -49,7 +49,9 @@ class WatchModel(Model):
         self.present.add(entity)
         if isinstance(request, messages.LeaveRequest):
             self.present.discard(entity)
-            self.states = {key: said for key, said in self.states.items() if key[0] != entity}
+            self.states = {
+                key: published for key, published in self.states.items() if key[0] != entity
+            }
         if isinstance(request, messages.WithdrawRequest):
             self._withdraw(entity, request.channel)
         if isinstance(request, messages.SubscribeRequest):
@@ -64,22 +66,22 @@ class WatchModel(Model):
     def _withdraw(self, entity: int, channel: str | None) -> None:
         """What is known of it ends; what it has said and is not flushed is no state."""
         self.states = {
-            key: said
-            for key, said in self.states.items()
+            key: published
+            for key, published in self.states.items()
             if key[0] != entity or channel not in (None, key[1])
         }
-        for place, (who, said) in enumerate(self.waiting):
-            if who == entity and channel in (None, said.channel):
-                self.waiting[place] = who, replace(said, retain=False)
+        for place, (who, published) in enumerate(self.waiting):
+            if who == entity and channel in (None, published.channel):
+                self.waiting[place] = who, replace(published, retain=False)
         for key, watch in self.watches.items():
             if entity in watch.known and channel in (None, self.wanted[key].channel):
                 del watch.known[entity]
                 watch.withdrawn.append(entity)
 
     def flush(self, t: int) -> list[tuple[int, int, int]]:
-        for entity, said in self.waiting:
-            if said.retain and entity in self.present:
-                self.states[entity, said.channel] = said
+        for entity, published in self.waiting:
+            if published.retain and entity in self.present:
+                self.states[entity, published.channel] = published
         return super().flush(t)
 
     def seen(self, subscription: Subscription, t: int) -> list[int]:
@@ -87,8 +89,8 @@ class WatchModel(Model):
         watching = replace(subscription, echo=False)
         return [
             entity
-            for (entity, channel), said in self.states.items()
-            if wants(watching, _publication(entity, said, t), t)
+            for (entity, channel), published in self.states.items()
+            if wants(watching, _publication(entity, published, t), t)
         ]
 
     def tick(self, t: int) -> list[tuple[int, str, int, int, bool]]:
@@ -114,11 +116,11 @@ class WatchModel(Model):
         return sorted(notices)
 
 
-def _publication(entity: int, said: messages.PublishRequest, t: int) -> Publication:
+def _publication(entity: int, published: messages.PublishRequest, t: int) -> Publication:
     shape = geometry_json.shape_from_fields(
-        said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz
+        published.x, published.y, published.z, published.r, published.rx, published.ry, published.rz
     )
-    return Publication(0, entity, t, shape, said.channel, said.attributes)
+    return Publication(0, entity, t, shape, published.channel, published.attributes)
 
 
 WATCHES = st.builds(
@@ -148,8 +150,8 @@ HISTORIES = histories(
 )
 
 
-def settled(harness: RealmHarness, *said: tuple[int, messages.PublishRequest]) -> None:
+def settled(harness: RealmHarness, *published: tuple[int, messages.PublishRequest]) -> None:
     """These have been published."""
-    for client, request in said:
+    for client, request in published:
         harness.ask(client, request)
     harness.realm.flush(harness.now)

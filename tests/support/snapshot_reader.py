@@ -13,12 +13,12 @@ Rows = list[tuple[float, ...]]
 def read(picture: bytes) -> tuple[float, Rows, Rows, Rows]:
     """The moment, and the rows of entities, areas and deliveries, sorted."""
     t, *counts = np.frombuffer(picture, "<f8", 4)
-    entities, areas, heard = (int(count) for count in counts)
-    names = np.frombuffer(picture, "<f8", entities + areas + 2 * heard, 32)
+    entities, areas, deliveries = (int(count) for count in counts)
+    names = np.frombuffer(picture, "<f8", entities + areas + 2 * deliveries, 32)
     rest: NDArray[Any] = np.frombuffer(picture, "<f4", -1, 32 + names.nbytes)
     of_entities, of_areas = np.split(rest, [entities * (len(ENTITY) - 1)])
     owners = names[entities : entities + areas]
-    pairs = names[entities + areas :].reshape(2, heard)
+    pairs = names[entities + areas :].reshape(2, deliveries)
     return (
         float(t),
         _rows(names[:entities], of_entities.reshape(len(ENTITY) - 1, entities)),

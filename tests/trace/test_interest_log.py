@@ -33,7 +33,7 @@ class Clock:
         self.recorder = Recorder(self.sink)
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._ages = count()
-        self.ledger = InterestLog(self.recorder, self.at)
+        self.log = InterestLog(self.recorder, self.at)
 
     def at(self, t: int, act: Callable[[], None]) -> None:
         assert t >= self.now
@@ -47,7 +47,7 @@ class Clock:
 
     def obey(self, t: int, node: int, command: Any) -> None:
         self.run(t)
-        self.ledger.obey(t, node, command)
+        self.log.obey(t, node, command)
 
     def rows(self) -> list[Row]:
         self.run(10**12)
@@ -96,8 +96,8 @@ def test_leaving_and_crashing_end_all_interests_of_a_node_and_no_others(goes: st
     clock.obey(15, 1, Unsubscribe(72))
     if goes == "leaves":
         clock.obey(20, 1, Leave())
-    clock.ledger.gone(20, 1)  # after a farewell, the host forgets the node as well
-    clock.ledger.gone(20, 9)  # who wanted nothing ends nothing
+    clock.log.gone(20, 1)  # after a farewell, the host forgets the node as well
+    clock.log.gone(20, 9)  # who wanted nothing ends nothing
     ended = [row for row in keys_of(clock.rows()) if row[3]]
     assert ended == [(15, 1, 72, True), (20, 1, 70, True), (20, 1, 71, True)]
 
@@ -105,7 +105,7 @@ def test_leaving_and_crashing_end_all_interests_of_a_node_and_no_others(goes: st
 def test_an_entity_that_returns_may_subscribe_again() -> None:
     clock = Clock()
     clock.obey(10, 1, Subscribe(70, STANDING))
-    clock.ledger.gone(20, 1)
+    clock.log.gone(20, 1)
     clock.obey(30, 1, Subscribe(71, STANDING))
     clock.obey(40, 1, Leave())
     assert keys_of(clock.rows()) == [
@@ -157,7 +157,7 @@ CHANGES: dict[str, Callable[[Clock, int], None]] = {
     "subscribed anew": lambda clock, t: clock.obey(t, 1, Subscribe(70, STANDING)),
     "unsubscribed": lambda clock, t: clock.obey(t, 1, Unsubscribe(70)),
     "left": lambda clock, t: clock.obey(t, 1, Leave()),
-    "crashed": lambda clock, t: clock.ledger.gone(t, 1),
+    "crashed": lambda clock, t: clock.log.gone(t, 1),
 }
 
 
@@ -266,7 +266,7 @@ def test_the_rows_give_the_region_of_every_subscription_at_every_moment(
         node = subscription % 2
         if act == "gone":
             clock.run(now)
-            clock.ledger.gone(now, node)
+            clock.log.gone(now, node)
             wanted = {s: want for s, want in wanted.items() if want.node != node}
         elif act == "subscribe":
             command = Subscribe(subscription, region, condition, channel)
@@ -288,8 +288,8 @@ def test_the_rows_give_the_region_of_every_subscription_at_every_moment(
         for row in sorted(rows, key=lambda row: row["t"]):
             if row["t"] <= p:
                 in_force[row["subscription"]] = row
-        heard = {s: row for s, row in in_force.items() if not row["ended"]}
+        active = {s: row for s, row in in_force.items() if not row["ended"]}
         wanted = [state for t, state in truth if t <= p][-1]
-        assert heard.keys() == wanted.keys()
-        assert all(describes(row, wanted[s], p) for s, row in heard.items())
+        assert active.keys() == wanted.keys()
+        assert all(describes(row, wanted[s], p) for s, row in active.items())
     assert len({(row["t"], row["subscription"]) for row in rows}) == len(rows)

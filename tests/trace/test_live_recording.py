@@ -134,8 +134,8 @@ def test_a_live_trace_names_its_run_and_says_what_happened(
     assert [row["x"] for row in rows["positions"]] == sorted(row["x"] for row in rows["positions"])
     assert {row["node"] for row in rows["positions"]} == {bob}
     assert len(rows["positions"]) >= 2
-    said = [row for row in rows["messages"] if row["kind"] == "publish"]
-    assert sum(row["copies"] for row in said) == 25
+    published = [row for row in rows["messages"] if row["kind"] == "publish"]
+    assert sum(row["copies"] for row in published) == 25
     assert sum(row["bytes"] for row in rows["messages"] if row["to"] == 0) == counters["bytes_in"]
     assert (
         sum(row["bytes"] for row in rows["messages"] if row["node"] == 0) <= (counters["bytes_out"])

@@ -57,9 +57,9 @@ class Silent:
 async def answers(caller: Any, callee: Any, recorder: Any) -> None:
     """An honest caller is heard."""
     assert await caller.meet(callee.host, callee.port, PATIENCE_S) == callee.name
-    heard = len(recorder.frames)
+    received = len(recorder.frames)
     caller.send(callee.name, b"hello", False)
-    await recorder.until(heard + 1)
+    await recorder.until(received + 1)
 
 
 @KINDS

@@ -70,14 +70,14 @@ def test_a_peer_can_send_to_every_name_that_it_receives(kind):
             def passing(number: int):
                 transport, _ = chain[number]
 
-                def hear(_sender: int, frames) -> None:
+                def receive(_sender: int, frames) -> None:
                     for frame in frames:
                         if number:
                             transport.send(chain[number - 1][0].name, frame, False)
                         else:
                             transport.send(int(frame), b"you are in", False)
 
-                return hear
+                return receive
 
             for number in range(4):
                 await chain[number][0].open(passing(number))
@@ -204,11 +204,11 @@ def test_an_address_book_lists_the_records_since_a_number():
     assert book.since(0) == (0, [])
     for card in cards[:2]:
         book.add_record(card)
-    told, news = book.since(0)
-    assert news == cards[:2]
-    assert book.since(told) == (told, [])
+    number, records = book.since(0)
+    assert records == cards[:2]
+    assert book.since(number) == (number, [])
     book.add_record(cards[2])
-    assert book.since(told)[1] == [cards[2]]
+    assert book.since(number)[1] == [cards[2]]
     book.add_record(cards[3])  # one too many: the first is forgotten
     assert book.since(0)[1] == cards[1:]
     moved = sign_record(owners[1], "127.0.0.1", 5000, 2)
@@ -320,20 +320,20 @@ def test_of_what_a_slow_peer_does_not_take_the_lossy_goes_first_and_then_the_lin
             ann._peers[slow] = links_module._Peer()
             ann._peers[slow].link = link
 
-            async def say(frames: int, lossy: bool) -> int:
+            async def send_frames(frames: int, lossy: bool) -> int:
                 before = connection.written
                 for _ in range(frames):
                     ann.send(slow, bytes(1000), lossy)
                     await asyncio.sleep(0)
                 return connection.written - before
 
-            assert await say(5, True) > 5000
-            assert await say(50, True) < 6000
+            assert await send_frames(5, True) > 5000
+            assert await send_frames(50, True) < 6000
             assert connection.written <= 10_000 + 1000
-            assert await say(20, False) > 20_000
-            assert await say(1, True) == 0
+            assert await send_frames(20, False) > 20_000
+            assert await send_frames(1, True) == 0
             assert not connection.is_cut
-            await say(30, False)
+            await send_frames(30, False)
             assert connection.is_cut
             assert connection.written <= 51_000
             ann.send(ben.name, b"nobody waits for the slow", False)

@@ -85,7 +85,7 @@ def test_a_node_may_send_to_itself_and_receives_it_after_the_call(play):
     play(scene)
 
 
-async def say_until_heard(speaker: Transport, recorder, to: int, frame: bytes) -> None:
+async def send_until_received(speaker: Transport, recorder, to: int, frame: bytes) -> None:
     """What is said to nobody is lost: whoever wants to be heard says it again."""
     async with asyncio.timeout(20):
         while not recorder.frames:
@@ -102,7 +102,7 @@ def test_frames_to_an_absent_node_are_lost_until_it_comes(play):
         await asyncio.sleep(0.05)
         ben, recorder = await net.open(late)
         await net.acquaint(ann, ben, eve)
-        await say_until_heard(ann, recorder, ben.name, b"there you are")
+        await send_until_received(ann, recorder, ben.name, b"there you are")
         assert set(recorder.of(ann)) <= {b"there you are", b"anybody?"}
         assert not at_ann.frames
 
@@ -122,7 +122,7 @@ def test_a_peer_that_comes_back_elsewhere_is_found_again(play):
         again, recorder = await net.open(who)
         if net.kind != "loopback":
             assert await again.meet(ann.host, ann.port) == ann.name
-        await say_until_heard(ann, recorder, again.name, b"second life")
+        await send_until_received(ann, recorder, again.name, b"second life")
         assert set(recorder.of(ann)) == {b"second life"}
 
     play(scene)
@@ -138,7 +138,7 @@ def test_broken_links_are_made_again_when_there_is_something_to_send(play):
             for link in [*ann._links, *ben._links]:
                 link.connection.cut()
         recorder.frames.clear()
-        await say_until_heard(ann, recorder, ben.name, b"two")
+        await send_until_received(ann, recorder, ben.name, b"two")
         assert set(recorder.of(ann)) == {b"two"}
 
     play(scene)
@@ -194,10 +194,10 @@ def test_lossy_frames_arrive_once_or_never(play, size):
             await asyncio.sleep(0.001)
         ann.send(ben.name, b"the end", False)
         await recorder.until_received(b"the end")
-        heard = [frame for frame in recorder.of(ann)[1:] if frame != b"the end"]
-        assert len(heard) > 50
-        assert len(set(heard)) == len(heard)
-        assert set(heard) <= set(frames)
+        received = [frame for frame in recorder.of(ann)[1:] if frame != b"the end"]
+        assert len(received) > 50
+        assert len(set(received)) == len(received)
+        assert set(received) <= set(frames)
 
     play(scene)
 

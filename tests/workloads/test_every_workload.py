@@ -220,8 +220,8 @@ def test_equal_seeds_give_equal_scripts_and_all_others_differ(name: str) -> None
     assert lives[0] == opening(name, 3, 0, 1)
     # Not by their identifiers alone: each is somewhere else, and speaks at other moments.
     assert len({str(commands[0][1].region) for commands in lives}) == 4
-    spoken = [tuple(t for t, c in commands if isinstance(c, Publish)) for commands in lives]
-    assert len(set(spoken)) == 4
+    publications = [tuple(t for t, c in commands if isinstance(c, Publish)) for commands in lives]
+    assert len(set(publications)) == 4
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -311,11 +311,11 @@ def test_scripts_do_not_depend_on_the_hash_seed() -> None:
         "chosen = churn.Parameters(churn_rate=5.0, crash_at=3.0, crash_share=0.5)\n"
         "print(list(churn.population(chosen, 20, 10.0, 1)))\n"
     )
-    heard = [
+    received = [
         subprocess.run(
             [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True
         ).stdout
         for seed in ("1", "2")
     ]
-    assert heard[0] == heard[1]
-    assert len(heard[0]) > 10_000
+    assert received[0] == received[1]
+    assert len(received[0]) > 10_000

@@ -86,15 +86,15 @@ def test_each_subscribes_to_the_places_of_its_neighbours_and_publishes_from_its_
     for entity, life in enumerate(lives):
         commands = list(islice(life.commands(), 60))
         wanted = [c.region.at(0) for _, c in commands if isinstance(c, Subscribe)]
-        said = next(c.shape for _, c in commands if isinstance(c, Publish))
-        assert (said.x, said.y, said.z) == life.position(SECOND)
-        assert (wanted[0].x, wanted[0].y) == (said.x, said.y)
-        heard = [
+        published = next(c.shape for _, c in commands if isinstance(c, Publish))
+        assert (published.x, published.y, published.z) == life.position(SECOND)
+        assert (wanted[0].x, wanted[0].y) == (published.x, published.y)
+        subscribed = [
             other
             for other, there in enumerate(lives)
             if other != entity and any(area.touches(point(*there.position(0))) for area in wanted)
         ]
-        assert heard == world.graph[entity]
+        assert subscribed == world.graph[entity]
 
 
 def test_newcomers_take_the_place_of_somebody_and_are_somebody_else() -> None:

@@ -64,8 +64,8 @@ def test_a_script_satisfies_the_contract_of_every_workload(
     assert kinds[0] == (begins, False)
     assert isinstance(commands[0][1], Subscribe)
     assert all(isinstance(command, Move | Publish) for _, command in commands[1:])
-    said = [t for t, command in commands if not isinstance(command, Publish)]
-    assert said == sorted(set(said)), "no two interests of a life share a moment"
+    moments = [t for t, command in commands if not isinstance(command, Publish)]
+    assert moments == sorted(set(moments)), "no two interests of a life share a moment"
     low = first_id(entity, stay)
     numbers = [c.publication for _, c in commands if isinstance(c, Publish)]
     assert numbers == list(range(low + 1, low + 1 + len(numbers)))
@@ -165,8 +165,10 @@ def test_the_world_is_registered_and_payloads_are_of_the_size_that_was_set() -> 
     played = make(Parameters(payload=5, size=70.0), 3, 60.0, 1)
     assert played.world == ((0.0, 0.0, 0.0), (70.0, 70.0, 0.0))
     assert played.entities == 3
-    said = [c for _, c in islice(played.life(0, 0, 0).commands(), 30) if isinstance(c, Publish)]
-    assert all(command.payload == bytes(5) for command in said)
+    published = [
+        c for _, c in islice(played.life(0, 0, 0).commands(), 30) if isinstance(c, Publish)
+    ]
+    assert all(command.payload == bytes(5) for command in published)
 
 
 @pytest.mark.parametrize(

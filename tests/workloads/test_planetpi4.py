@@ -79,12 +79,12 @@ def test_a_script_satisfies_the_contract_of_every_workload(
     assert all(isinstance(command, Move | Publish) for _, command in commands[2:])
     low = first_id(entity, stay)
     for subscription in (low, low + 1):
-        said = [
+        published = [
             t
             for t, command in commands
             if not isinstance(command, Publish) and command.subscription == subscription
         ]
-        assert said == sorted(set(said)), "no two rows of a subscription share a moment"
+        assert published == sorted(set(published)), "no two rows of a subscription share a moment"
     numbers = [c.publication for _, c in commands if isinstance(c, Publish)]
     assert numbers == list(range(low + 2, low + 2 + len(numbers)))
     assert low + NUMBERS > numbers[-1]
@@ -159,12 +159,12 @@ def test_after_an_explosion_a_ship_is_silent_and_starts_again_elsewhere() -> Non
     played, seen = game(seed=3, respawn=1.0), 0
     for entity in range(8):
         commands = some(played, entity, until=40 * SECOND)
-        said = [(t, c) for t, c in commands if isinstance(c, Publish)]
-        for t, command in said:
+        published = [(t, c) for t, c in commands if isinstance(c, Publish)]
+        for t, command in published:
             if "exploded" not in command.attributes or t > 38 * SECOND:
                 continue
             seen += 1
-            later = [(s, c) for s, c in said if s > t]
+            later = [(s, c) for s, c in published if s > t]
             assert later[0][0] == t + SECOND, "at once when it is back, and not before"
             assert not [c for s, c in commands if t < s < t + SECOND], "a wreck is still"
             again, there = later[0][1].shape, command.shape
@@ -175,12 +175,12 @@ def test_after_an_explosion_a_ship_is_silent_and_starts_again_elsewhere() -> Non
 
 
 def test_hits_and_collisions_are_published_where_the_player_concerned_is() -> None:
-    played, told = game(), 0
+    played, published = game(), 0
     log = played.log(0)
     for entity in range(8):
         for t, command in some(played, entity):
             if isinstance(command, Publish) and command.channel:
-                told += 1
+                published += 1
                 assert t % TICK == 0
                 assert command.attributes["hit"] in ("beam", "collision")
                 target = next(n for n in range(8) if channel(n) == command.channel)
@@ -193,7 +193,7 @@ def test_hits_and_collisions_are_published_where_the_player_concerned_is() -> No
         for event in log.events(ship, tick * TICK)
         if event.kind in (GameEventKind.BEAM, GameEventKind.COLLISION)
     ]
-    assert told == len(events) > 10
+    assert published == len(events) > 10
 
 
 def test_newcomers_fly_in_a_game_of_their_own_in_the_same_landscape() -> None:
@@ -202,10 +202,10 @@ def test_newcomers_fly_in_a_game_of_their_own_in_the_same_landscape() -> None:
     assert (first.asteroids.places == other.asteroids.places).all()
     assert (first.zones.radii == other.zones.radii).all()
     assert played.life(0, 0, 0).position(0) != played.life(6, 0, 0).position(0)
-    said = [c for entity in range(6, 12) for _, c in some(played, entity)]
-    told = {c.channel for c in said if isinstance(c, Publish) and c.channel}
-    assert told
-    assert told <= {channel(n) for n in range(6, 12)}
+    commands = [c for entity in range(6, 12) for _, c in some(played, entity)]
+    channels = {c.channel for c in commands if isinstance(c, Publish) and c.channel}
+    assert channels
+    assert channels <= {channel(n) for n in range(6, 12)}
 
 
 @pytest.mark.parametrize(
@@ -235,14 +235,14 @@ def test_a_game_does_not_depend_on_the_hash_seed_and_is_loaded_late() -> None:
         "life = kind.make(kind.parameters(), 12, 60.0, 1).life(3, 0, 0)\n"
         "print(list(islice(life.commands(), 400)))\n"
     )
-    heard = [
+    received = [
         subprocess.run(
             [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True
         ).stdout
         for seed in ("1", "2")
     ]
-    assert heard[0] == heard[1]
-    assert len(heard[0]) > 10_000
+    assert received[0] == received[1]
+    assert len(received[0]) > 10_000
 
 
 # Dead reckoning.
@@ -305,31 +305,31 @@ def reckonings(trace: MemoryTrace, memory: Time) -> list[tuple[float, float]]:
         for row in trace.table("interests").to_pylist()
         if row["channel"] == ""
     }
-    said = {
+    published = {
         row["publication"]: row
         for row in trace.table("publications").to_pylist()
         if row["channel"] == "" and row["attributes"] is None
     }
-    heard = [
+    received = [
         ReceivedUpdate(
             row["t"], row["node"], one["node"], one["t"], (one["x"], one["y"], one["z"]),
             flown[one["t"], one["node"]],
         )
         for row in trace.table("deliveries").to_pylist()
-        if (one := said.get(row["publication"]))
+        if (one := published.get(row["publication"]))
     ]  # fmt: skip
     truth = [
         (row["t"], row["node"], (row["x"], row["y"], row["z"]))
         for row in trace.table("positions").to_pylist()
     ]
-    return [(d.plain, d.reckoned) for d in position_errors(heard, truth, memory)]
+    return [(d.plain, d.reckoned) for d in position_errors(received, truth, memory)]
 
 
 def test_a_server_serves_the_game_exactly_and_dead_reckoning_halves_the_difference() -> None:
     trace = run("client-server", 16, 15.0, size=500.0, sample_ms=250.0)
-    heard = delivered(trace.table("deliveries"))
+    received = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert sorted(heard) == sorted(should)
+    assert sorted(received) == sorted(should)
     channels = {row["channel"] for row in trace.table("publications").to_pylist()}
     assert len(channels) > 4, "there were hits"
     hits = [row for row in trace.table("publications").to_pylist() if row["channel"]]
@@ -344,10 +344,10 @@ def test_a_server_serves_the_game_exactly_and_dead_reckoning_halves_the_differen
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_psense_delivers_the_game(dimensions: int) -> None:
     trace = run("psense", 12, 6.0, dimensions=dimensions, size=500.0, limit=100_000)
-    heard = set(delivered(trace.table("deliveries")))
+    received = set(delivered(trace.table("deliveries")))
     should = expected(trace.table("interests"), trace.table("publications"))
-    assert heard <= should
-    assert len(heard) > 0.95 * len(should)
+    assert received <= should
+    assert len(received) > 0.95 * len(should)
 
 
 def test_players_may_join_late_and_leave() -> None:

@@ -57,10 +57,10 @@ def test_a_script_satisfies_the_contract_of_every_workload(
 @pytest.mark.parametrize("by", ["attribute", "channel"])
 def test_bands_begin_around_the_price_of_the_moment_and_drift(by: str) -> None:
     traded = market(by=by, band=3.0, drift=0.5, forecast=10.0, watched=2)
-    said = [(t, c) for t, c in minute(traded, 4) if isinstance(c, Subscribe)]
-    assert [t for t, _ in said] == [10 * SECOND * (k // 2) for k in range(12)]
+    subscribed = [(t, c) for t, c in minute(traded, 4) if isinstance(c, Subscribe)]
+    assert [t for t, _ in subscribed] == [10 * SECOND * (k // 2) for k in range(12)]
     drifts = set()
-    for t, command in said:
+    for t, command in subscribed:
         assert command.region == EVERYTHING
         assert command.filter is not None
         parsed = predicates.parse(command.filter.text)
@@ -75,7 +75,7 @@ def test_bands_begin_around_the_price_of_the_moment_and_drift(by: str) -> None:
         if by == "attribute":
             assert not predicates.accepts(parsed, quote | {"symbol": "S999"}, 0.0)
         drifts.add(command.filter.text)
-    assert len(drifts) == len(said)
+    assert len(drifts) == len(subscribed)
 
 
 def test_all_who_quote_a_symbol_quote_one_price_which_walks() -> None:
@@ -97,9 +97,9 @@ def test_all_who_quote_a_symbol_quote_one_price_which_walks() -> None:
 
 
 def test_quotes_come_at_the_rate_and_size_that_were_set() -> None:
-    said = [c for _, c in minute(market(rate=8.0, payload=5), 4) if isinstance(c, Publish)]
-    assert len(said) in (479, 480)
-    assert all(command.payload == bytes(5) for command in said)
+    published = [c for _, c in minute(market(rate=8.0, payload=5), 4) if isinstance(c, Publish)]
+    assert len(published) in (479, 480)
+    assert all(command.payload == bytes(5) for command in published)
     loud = [c for _, c in minute(market(by="channel"), 4) if isinstance(c, Publish)]
     assert {command.channel for command in loud} == {"S4"}
     assert all(list(command.attributes) == ["price"] for command in loud)

@@ -33,7 +33,7 @@ def a_game(rng: Random) -> tuple[dict[str, list[Row]], list[ReceivedUpdate], lis
     tables: dict[str, list[Row]] = {
         name: [] for name in ("publications", "interests", "deliveries", "positions")
     }
-    heard, truth = [], []
+    received, truth = [], []
     for ship in range(5):
         for number in range(60):
             t = number * PERIOD + 100 * ship
@@ -60,16 +60,16 @@ def a_game(rng: Random) -> tuple[dict[str, list[Row]], list[ReceivedUpdate], lis
                         {"t": late, "node": other, "publication": publication}
                     )
                     if other != ship:
-                        heard.append(ReceivedUpdate(late, other, ship, t, place, velocity))
+                        received.append(ReceivedUpdate(late, other, ship, t, place, velocity))
         for second in range(1, 6):
             place = tuple(rng.uniform(0, 100) for _ in range(3))
             tables["positions"].append({"t": second * SECOND, "node": ship, **at(place)})
             truth.append((second * SECOND, ship, place))
-    return tables, heard, truth
+    return tables, received, truth
 
 
 def test_differences_are_those_of_plain_python(spark: SparkSession) -> None:
-    tables, heard, truth = a_game(Random(7))
+    tables, received, truth = a_game(Random(7))
     # What is said on a ship's own channel, or of an explosion, is no position.
     tables["publications"] += [
         {"t": 990_000, "node": 1, "publication": 900_000, "channel": "ship 2", "x": 1e6},
@@ -79,7 +79,7 @@ def test_differences_are_those_of_plain_python(spark: SparkSession) -> None:
         {"t": 995_000, "node": 2, "publication": number} for number in (900_000, 900_001)
     ]
     memory: Time = dead_reckoning.MEMORY_S * SECOND
-    wanted = list(position_errors(heard, truth, memory))
+    wanted = list(position_errors(received, truth, memory))
     found = by_keys(dead_reckoning.position_difference(**frames(spark, **tables)), ("run", "ring"))
     _, beliefs, plain, _, reckoned, *_ = found["a", "all"]
     assert beliefs == len(wanted) > 80

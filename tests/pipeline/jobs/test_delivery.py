@@ -243,9 +243,9 @@ def test_each_channel_has_its_own_quality(tables: dict[str, DataFrame]) -> None:
 def test_quantiles_are_those_of_all_correct_pairs(tables: dict[str, DataFrame]) -> None:
     wanted = []
     for run, trace in RUNS.items():
-        heard = [row for row in judged(trace) if row["outcome"] == "correct"]
-        for p in range(101 if heard else 0):
-            late, hops = (percent([row[c] for row in heard], p) for c in ("latency_ms", "hops"))
+        correct = [row for row in judged(trace) if row["outcome"] == "correct"]
+        for p in range(101 if correct else 0):
+            late, hops = (percent([row[c] for row in correct], p) for c in ("latency_ms", "hops"))
             wanted.append({"run": run, "quantile": p / 100, "latency_ms": late, "hops": hops})
     assert_same(delivery.latency_quantiles(tables["pairs"]), wanted, ["run", "quantile"])
 

@@ -75,8 +75,8 @@ def world(run: str) -> World:
              **place(), **extents}
         )  # fmt: skip
     expected = [
-        {"run": run, "publication": said["publication"], "subscription": wanted["subscription"]}
-        for said in publications for wanted in interests if rng.random() < 0.3
+        {"run": run, "publication": made["publication"], "subscription": wanted["subscription"]}
+        for made in publications for wanted in interests if rng.random() < 0.3
     ]  # fmt: skip
     return {"positions": positions, "notes": notes, "publications": publications,
             "interests": interests, "expected": expected, "messages": []}  # fmt: skip

@@ -130,10 +130,10 @@ def history(run: str) -> dict[str, list[Row]]:
         for number in range(rng.choice([0, 3]))
     ]
     deliveries: list[Row] = [
-        {"run": run, "t": said["t"] + rng.randrange(90_000), "node": node(),
-         "publication": said["publication"], "subscription": rng.randrange(4),
+        {"run": run, "t": publication["t"] + rng.randrange(90_000), "node": node(),
+         "publication": publication["publication"], "subscription": rng.randrange(4),
          "hops": rng.randrange(3)}
-        for said in publications for _ in range(rng.randrange(5))
+        for publication in publications for _ in range(rng.randrange(5))
     ]  # fmt: skip
     interests: list[Row] = [
         {"run": run, "t": when(), "node": 0, "subscription": number, "ended": rng.random() < 0.7}
@@ -239,7 +239,7 @@ def table(rows: list[Row], columns: dict[str, pa.DataType]) -> pa.Table:
 @given(name=st.integers())
 def test_a_replay_has_links_and_heights_wherever_they_change(name: int) -> None:
     rows = history(f"replay-{name}")
-    words = [
+    notes = [
         {**note, "second": second(rows, note), "other": note.get("about")}
         for note in rows["notes"]
         if note["fact"] in ("left", "crashed")
@@ -250,10 +250,10 @@ def test_a_replay_has_links_and_heights_wherever_they_change(name: int) -> None:
     columns = {"second": whole, "t": whole, "node": whole, "fact": text, "other": whole}
     found = {
         row.pop("second"): row
-        for row in replay_links(table(words, columns | {"value": number})).to_pylist()
+        for row in replay_links(table(notes, columns | {"value": number})).to_pylist()
     }
-    assert set(found) == {word["second"] for word in words}
-    telling = any(word["fact"] == "linked" for word in words)
+    assert set(found) == {note["second"] for note in notes}
+    telling = any(note["fact"] == "linked" for note in notes)
     for when, row in found.items():
         links = noted_links(rows, when)
         assert row.pop("height") == height(rows, when)
@@ -288,10 +288,10 @@ def test_paths_are_as_long_and_as_stretched_as_each_delivery_says(spark: SparkSe
             for note in sorted(rows["notes"], key=lambda n: (n["t"], n.get("value") or 0))
             if note["fact"] == "latency" and note["value"] and note["about"] != note["node"]
         }
-        said = {row["publication"]: row for row in rows["publications"]}
+        publications = {row["publication"]: row for row in rows["publications"]}
         stretches = defaultdict(list)
         for delivery in rows["deliveries"]:
-            source = said[delivery["publication"]]
+            source = publications[delivery["publication"]]
             way = direct.get(frozenset((delivery["node"], source["node"])))
             took = (delivery["t"] - source["t"]) / 1000
             stretches[run, delivery["hops"]].append(took / way if way else None)

@@ -123,9 +123,9 @@ def test_every_headline_number_is_there_exactly(alone: Path) -> None:
         assert tiles.pop(head) == str(of_traffic[column][0])
     assert tiles == {}
     words = Page(html).text
-    for told in ("124,690", "123,456", "1,234", "99.95 %", "99.01 %", "57.25 ms", "99.12 ms",
+    for expected in ("124,690", "123,456", "1,234", "99.95 %", "99.01 %", "57.25 ms", "99.12 ms",
                  "1.25 s", "987,654", "53.44 MB", "53,442,695 bytes", "4,242"):  # fmt: skip
-        assert told in words, told
+        assert expected in words, expected
 
 
 def test_what_was_not_rejected_is_distinguished_from_what_was_not_counted(tmp_path: Path) -> None:

@@ -54,10 +54,10 @@ def test_the_command_line_on_a_cluster_that_loses_an_executor_gives_the_same_row
     process = analysing(trace, tmp_path / "out", "local-cluster[2,1,1024]")
     try:
         kill_an_executor(process, tmp_path / "out")
-        told = json.loads(finished(process))
+        printed = json.loads(finished(process))
     finally:
         process.kill()
-    assert told["expected"] == told["correct"] + told["missed"] > 0
-    assert told["missed"] > 0
+    assert printed["expected"] == printed["correct"] + printed["missed"] > 0
+    assert printed["missed"] > 0
     assert contents(tmp_path / "out") == here
     assert "<svg" in (tmp_path / "out" / "report.html").read_text()

@@ -28,11 +28,13 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stretch(trace: Path, begin: int, end: int) -> StreamSlice:
-    said, wanted, heard, sent = (
+    publications, wanted, deliveries, sent = (
         storage.list_row_groups([storage.OpenedTrace(str(trace), "walk", None)], name)[0]
         for name in ("publications", "interests", "deliveries", "messages")
     )
-    return StreamSlice(TracePart("walk", begin, end, said, wanted), heard, sent, LATE, SECOND // 2)
+    return StreamSlice(
+        TracePart("walk", begin, end, publications, wanted), deliveries, sent, LATE, SECOND // 2
+    )
 
 
 def added(rows: list[dict[str, Any]]) -> Windows:

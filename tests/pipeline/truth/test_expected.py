@@ -62,8 +62,10 @@ def test_spark_finds_exactly_what_brute_force_finds(
     assert len(found) == len(rows)
     should = set()
     for trace in traces:
-        interests, said = (reader.read(trace.path, n) for n in ("interests", "publications"))
-        should |= {(trace.run, p, s) for p, s in brute_force(interests, said)}
+        interests, publications = (
+            reader.read(trace.path, n) for n in ("interests", "publications")
+        )
+        should |= {(trace.run, p, s) for p, s in brute_force(interests, publications)}
     assert len(should) > 1000
     assert found == should
 
@@ -105,8 +107,8 @@ def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_
         for field in TABLES["publications"]
         if field.name != "attributes"
     }
-    said = {**empty, **columns, "attributes": pa.nulls(len(t), pa.string())}
-    sink.write({"publications": pa.table(said, schema=TABLES["publications"])})
+    publications = {**empty, **columns, "attributes": pa.nulls(len(t), pa.string())}
+    sink.write({"publications": pa.table(publications, schema=TABLES["publications"])})
     monkeypatch.setattr("nearcast.pipeline.truth.expected.PUBLICATIONS_PER_PART", 1_000)
     pieces, _ = storage.list_row_groups(storage.open_traces([tmp_path / "busy"]), "publications")
     parts = np.searchsorted(part_edges(pieces), t, "right")

@@ -36,13 +36,13 @@ def lives(draw: st.DrawFn) -> tuple[list[dict], list[dict]]:
         interest(t * STEP, who, node=who, x=float(x), y=0.0, z=0.0, ended=ended)
         for (t, who), (x, ended) in sorted(once.items())
     ]
-    said = [
+    publications = [
         publication(t * STEP, number, x=float(x), y=0.0, z=0.0, node=9)
         for number, (t, x) in enumerate(
             sorted(draw(st.lists(st.tuples(moments, st.integers(-4, 4)), max_size=30)))
         )
     ]
-    return wanted, said
+    return wanted, publications
 
 
 def pieces_of(root: Path, table: str, rows: list[dict], size: int) -> list[storage.RowGroup]:
@@ -54,9 +54,9 @@ def pieces_of(root: Path, table: str, rows: list[dict], size: int) -> list[stora
 
 def pairs_in(part: TracePart) -> list[tuple[int, int]]:
     found = []
-    for held, said in partitioning.read_chunks(part):
-        ids = join.column_or_zeros(said, "publication")
-        for which, subscription in join.find_pairs(held, said):
+    for held, publications in partitioning.read_chunks(part):
+        ids = join.column_or_zeros(publications, "publication")
+        for which, subscription in join.find_pairs(held, publications):
             found += zip(ids[which].tolist(), subscription.tolist(), strict=True)
     return found
 
@@ -73,10 +73,10 @@ def test_parts_of_time_and_space_find_together_what_brute_force_finds(
     tmp_path_factory: pytest.TempPathFactory, life: tuple[list[dict], list[dict]],
     size: int, cut: int, x: int, chunk: int,
 ) -> None:  # fmt: skip
-    wanted, said = life
+    wanted, publications = life
     root = begin_trace(tmp_path_factory.mktemp("life") / "trace")
     interests = pieces_of(root, "interests", wanted, size)
-    publications = pieces_of(root, "publications", said, size)
+    publications = pieces_of(root, "publications", publications, size)
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partitioning, "ROWS_PER_CHUNK", chunk)
@@ -86,7 +86,7 @@ def test_parts_of_time_and_space_find_together_what_brute_force_finds(
             for low, high in ((-partitioning.MAX_X, float(x)), (float(x), partitioning.MAX_X)):
                 found += pairs_in(TracePart("run", begin, end, publications, interests, low, high))
     tables = (pa.Table.from_pylist(rows, TABLES[name]) for rows, name in (
-        (wanted, "interests"), (said, "publications")))  # fmt: skip
+        (wanted, "interests"), (publications, "publications")))  # fmt: skip
     assert sorted(found) == sorted(expected(*tables))
 
 

@@ -55,16 +55,16 @@ def small_world(**parameters: Any) -> BubbleStormWorld:
     return joined_world(somewhere(8, 30), 12.0, **parameters)
 
 
-PARTY = small_world()
+WORLD = small_world()
 
 
 @given(st.lists(ANYTHING, min_size=1, max_size=8))
 @settings(deadline=None, max_examples=30)
 def test_invalid_messages_of_an_unknown_node_change_nothing(messages: list[Message]) -> None:
-    peer = peer_of(PARTY, 3)
+    peer = peer_of(WORLD, 3)
     before = state(peer)
     for message in messages:
-        peer.receive(PARTY.simulation.now, UNKNOWN, message)
+        peer.receive(WORLD.simulation.now, UNKNOWN, message)
     assert state(peer) == before
 
 
@@ -72,7 +72,7 @@ def test_what_is_oversized_is_no_message() -> None:
     bubble = messages.SubscriptionBubble(1, 1, 1, 1, False, bytes(LONGEST))
     with pytest.raises(WireError):
         CODEC.decode(CODEC.encode(bubble))
-    peer = peer_of(PARTY, 3)
+    peer = peer_of(WORLD, 3)
     before = state(peer)
     for packet in (b"", bytes(37), bytes(60_000)):
         for message in (
@@ -80,8 +80,8 @@ def test_what_is_oversized_is_no_message() -> None:
             messages.Accept(packet),
             messages.Position(packet),
         ):
-            assert peer.receive(PARTY.simulation.now, UNKNOWN, message) == []
-        peer.receive(PARTY.simulation.now, UNKNOWN, messages.Reply(next(iter(peer.tokens)), packet))
+            assert peer.receive(WORLD.simulation.now, UNKNOWN, message) == []
+        peer.receive(WORLD.simulation.now, UNKNOWN, messages.Reply(next(iter(peer.tokens)), packet))
     assert state(peer) == before
 
 
@@ -119,10 +119,10 @@ def test_messages_replayed_by_an_unknown_node_change_nothing() -> None:
 
 
 def test_an_unknown_node_cannot_connect() -> None:
-    peer = peer_of(PARTY, 3)
+    peer = peer_of(WORLD, 3)
     before = state(peer)
-    far = pack_position(MessageType.CONTACT, UNKNOWN, (9000.0, 0.0, 0.0), 5.0, PARTY.simulation.now)
-    assert peer.receive(PARTY.simulation.now, UNKNOWN, messages.Contact(far)) == []
+    far = pack_position(MessageType.CONTACT, UNKNOWN, (9000.0, 0.0, 0.0), 5.0, WORLD.simulation.now)
+    assert peer.receive(WORLD.simulation.now, UNKNOWN, messages.Contact(far)) == []
     assert state(peer) == before
 
 

@@ -195,18 +195,18 @@ def test_a_run_with_a_node_group_leaves_the_trace_of_one_without(
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(0, 5)), st.booleans())))
 def test_received_publications_are_the_same_singly_and_in_bulk(
-    hearings: list[tuple[int, set[int], bool]],
+    receptions: list[tuple[int, set[int], bool]],
 ) -> None:
     had, truth = ReceivedPublications(), set[tuple[int, int]]()
-    for publication, ears, at_once in hearings:
+    for publication, receivers, at_once in receptions:
         before = had.those(publication)
-        assert set(before.tolist()) == {ear for p, ear in truth if p == publication}
-        more = [ear for ear in sorted(ears) if (publication, ear) not in truth]
+        assert set(before.tolist()) == {receiver for p, receiver in truth if p == publication}
+        more = [receiver for receiver in sorted(receivers) if (publication, receiver) not in truth]
         if at_once:
             had.add(publication, before, np.array(more, np.int32), 0)
         else:
-            assert [e for e in sorted(ears) if had.is_new(publication, e, 0)] == more
-        truth |= {(publication, ear) for ear in more}
+            assert [e for e in sorted(receivers) if had.is_new(publication, e, 0)] == more
+        truth |= {(publication, receiver) for receiver in more}
 
 
 def test_copies_are_remembered_as_long_as_they_may_come() -> None:

@@ -25,7 +25,7 @@ NORTH, SOUTH = FIRST_SERVER, FIRST_SERVER + 1  # of two matchers; y grows from n
 FOREVER_MS = 1e7
 
 
-class Post:
+class GatewayHarness:
     """A gateway alone with its candidates, and what it says to them."""
 
     def __init__(self, **settings: Any) -> None:
@@ -50,33 +50,33 @@ class Post:
 def test_of_recent_candidates_the_one_that_waited_longest_is_promoted(
     fresh_ms: float, called: int
 ) -> None:
-    post = Post(fresh_ms=fresh_ms)
-    post.offer(1.0, 5, 6)
-    post.offer(9.0, 6, 7)
-    post.site.gateway.insert((10.0, 0.0), 2.0)
-    assert post.called(10.0) == [called]
+    harness = GatewayHarness(fresh_ms=fresh_ms)
+    harness.offer(1.0, 5, 6)
+    harness.offer(9.0, 6, 7)
+    harness.site.gateway.insert((10.0, 0.0), 2.0)
+    assert harness.called(10.0) == [called]
 
 
 def test_without_recent_candidates_the_latest_one_is_promoted() -> None:
-    post = Post()
-    post.offer(1.0, 5)
-    post.offer(2.0, 6)
-    post.now = 10 * SECOND
-    post.site.gateway.insert((10.0, 0.0), 2.0)
-    assert post.called(10.0) == [6]
+    harness = GatewayHarness()
+    harness.offer(1.0, 5)
+    harness.offer(2.0, 6)
+    harness.now = 10 * SECOND
+    harness.site.gateway.insert((10.0, 0.0), 2.0)
+    assert harness.called(10.0) == [6]
 
 
 def test_a_promoted_candidate_that_does_not_come_is_replaced() -> None:
-    post = Post()
-    post.offer(1.0, 5, 6, 7)
-    post.site.gateway.insert((10.0, 0.0), 2.0)
-    assert post.called(1.0) == [5]
-    assert post.called(2.9) == []
-    assert post.called(3.0) == [6]
-    post.site.on(MatcherPresent((10.0, 0.0)), 6)
-    assert post.called(6.0) == []
-    post.site.gateway.insert((10.0, 0.0), 2.0)
-    assert post.called(6.0) == [7], "5 is not known as a candidate any more"
+    harness = GatewayHarness()
+    harness.offer(1.0, 5, 6, 7)
+    harness.site.gateway.insert((10.0, 0.0), 2.0)
+    assert harness.called(1.0) == [5]
+    assert harness.called(2.9) == []
+    assert harness.called(3.0) == [6]
+    harness.site.on(MatcherPresent((10.0, 0.0)), 6)
+    assert harness.called(6.0) == []
+    harness.site.gateway.insert((10.0, 0.0), 2.0)
+    assert harness.called(6.0) == [7], "5 is not known as a candidate any more"
 
 
 @pytest.mark.parametrize("least", [1, 3])
