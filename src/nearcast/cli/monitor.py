@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nearcast.cli.common import Parser, write_json, write_lines
+from nearcast.cli.common import Parser, keep_pandas_out, write_json, write_lines
 
 DEFAULT_WALKERS = 300  # bots, without --bots
 DEFAULT_SHIPS = 24  # bots, without --bots
@@ -35,6 +35,7 @@ def add_up(commands: Any) -> Parser:
 
 
 def run_up(arguments: argparse.Namespace) -> int:
+    keep_pandas_out()
     ships = arguments.game == "planetpi4"
     return _run_ships(arguments) if ships else _run_walkers(arguments)
 
@@ -115,6 +116,8 @@ def add_monitor(commands: Any) -> Parser:
 
 def run_monitor(arguments: argparse.Namespace) -> int:
     from nearcast.monitor.server import run_until_signal, serve_replay
+
+    keep_pandas_out()
 
     def ready(page: str) -> None:
         if arguments.json:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.clients import QUICK_START
-from nearcast.cli.common import Parser, write_json, write_lines
+from nearcast.cli.common import Parser, keep_pandas_out, write_json, write_lines
 
 if TYPE_CHECKING:
     from nearcast.server.server import Server
@@ -63,6 +63,7 @@ def run_node(arguments: argparse.Namespace) -> int:
         "cluster.advertise": arguments.advertise,
     }
     chosen = load_settings(file, os.environ, given)
+    keep_pandas_out()
 
     from nearcast.monitor.server import LiveMonitor
     from nearcast.server.server import serve

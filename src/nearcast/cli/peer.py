@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.common import Parser, split_setting, write_lines
+from nearcast.cli.common import Parser, keep_pandas_out, split_setting, write_lines
 from nearcast.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def run_peer(arguments: argparse.Namespace) -> int:
         unsigned=arguments.unsigned,
         settings=dict(map(split_setting, arguments.set)),
     )
+    keep_pandas_out()
     if arguments.bots is None:
         run_peer_process(options)
     else:
