@@ -59,7 +59,8 @@ def polygon(xs: Floats, ys: Floats, at: int, half: float, px: Floats, py: Floats
                 kept += 1
             before = after
         count = kept
-        px[:count], py[:count] = qx[:count], qy[:count]
+        for corner in range(count):  # slices would take numba three seconds to compile
+            px[corner], py[corner] = qx[corner], qy[corner]
     return count
 
 
