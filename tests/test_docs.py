@@ -1,11 +1,13 @@
 """Every example of the documents is typed and run, and prints what the document says.
 
-A page is played from top to bottom, in a folder of its own and against a node of its own. Shell
-lines are typed into the first terminal that is not busy, so `nearcast listen` keeps one to itself;
-Python and JavaScript are saved and started from there too. What a ```text block shows must have
-been printed since the one before it (… stands for anything).
+A page is played from top to bottom, in a folder of its own and against a node of its own, which is
+in this process unless the page starts one. Shell lines are typed into the first terminal that is
+not busy, so `nearcast listen` keeps one to itself; Python and JavaScript are saved and started from
+there too. What a ```text block shows must have been printed since the one before it (… stands for
+anything).
 """
 
+import asyncio
 import os
 import re
 import shlex
@@ -16,16 +18,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from pyspark.sql import SparkSession
 
 from nearcast.cli.main import main
+from nearcast.server.config import Settings
+from nearcast.server.server import Server
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -183,6 +187,26 @@ def played(folder: Path) -> Iterator[Play]:
             terminal.close()
 
 
+@contextmanager
+def a_node(port: int) -> Iterator[None]:
+    """In this process, for pages that need one and do not say how it is started."""
+    ready, over = Event(), Event()
+
+    async def serve() -> None:
+        async with Server(Settings(port=port, record=False)):
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(PATIENCE_S)
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def runs_spark(page: str) -> bool:
     shell = (text for language, text in blocks(page) if language == "shell")
     return any("nearcast analyse" in text for text in shell)
@@ -193,11 +217,11 @@ def play_page(page: str, folder: Path) -> None:
         pytest.skip("there is no Node.js on this machine")
     shutil.copy(ROOT / "clients" / "js" / "nearcast.js", folder)
     with played(folder) as play:
-        if not any("nearcast node" in text for _, text in blocks(page)):
-            play.run("shell", "nearcast node --no-record &")
-        for language, text in blocks(page):
-            if language in RUN:
-                play.run(language, text)
+        starts_one = any("nearcast node" in text for _, text in blocks(page))
+        with nullcontext() if starts_one else a_node(play.port):
+            for language, text in blocks(page):
+                if language in RUN:
+                    play.run(language, text)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if not runs_spark(page)])
