@@ -4,8 +4,9 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator, Iterator
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling
 
 from nearcast.pipeline.spark.session import start
-from support.compile_once import FirstNode, compile_once
+from support.compile_once import FirstNode, alone, compile_once
 from support.schedule import rank, work_unit
 
 # Keep bytecode whatever the environment says. The suite starts hundreds of processes, and each
@@ -21,6 +22,7 @@ from support.schedule import rank, work_unit
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+gc.disable()  # until all tests are collected
 compile_once()
 settings.register_profile(
     "nearcast", deadline=None, max_examples=40,
@@ -49,12 +51,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
     return OneSpark(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    with alone(str(collector.path)) if isinstance(collector, pytest.Module) else nullcontext():
+        return (yield)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank(item.nodeid))
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # modules and tests stay; the garbage collector need not look at them again
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -66,8 +77,25 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+class SlowScreen(NamedTuple):
+    """A browser whose pages draw ten times in a second, because nobody looks.
+
+    More often, they would take more of the machine than all else that their tests do.
+    """
+
+    browser: Any
+
+    def new_page(self, **options: Any) -> Any:
+        page = self.browser.new_page(**options)
+        page.add_init_script(
+            "const soon = requestAnimationFrame;"
+            "window.requestAnimationFrame = (draw) => setTimeout(() => soon(draw), 90);"
+        )
+        return page
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[SlowScreen]:
     program = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
     if program is None:
         pytest.skip("no chromium or chrome on this machine, so no page was opened")
@@ -77,5 +105,5 @@ def browser() -> Iterator[Any]:
         pytest.skip("playwright is not installed, so no page was opened")
     with sync_playwright() as play:
         open_browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield open_browser
+        yield SlowScreen(open_browser)
         open_browser.close()

@@ -87,7 +87,7 @@ def test_it_connects_and_everybody_moves(live: Visit) -> None:
         return sum(now.get(one, place) != place for one, place in before.items()) > BOTS / 2
 
     live.until(moved)
-    assert live.page.evaluate("window.nearcast.world.drawn") > drawn
+    live.until(lambda: live.page.evaluate("window.nearcast.world.drawn") > drawn)
     assert "others" in live.until(lambda: live.text("#summary"))
 
 

@@ -1,13 +1,15 @@
-"""Compiled kernels in a suite of several processes: each is compiled by one, the others wait.
+"""What is compiled in a suite of several processes: each part by one, the others wait.
 
-numba keeps what it has compiled on disk. On a machine that has nothing there yet, every process
-would compile the same kernels at the same time.
+numba keeps compiled kernels on disk, and pytest the tests whose assertions it has rewritten. On a
+machine that has nothing there yet, every process would make the same at the same time.
 """
 
 import fcntl
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from os import getuid
 from pathlib import Path
@@ -17,24 +19,31 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
 _compile = Dispatcher.compile
-_held: set[Path] = set()
+_held: set[str] = set()
+
+
+@contextmanager
+def alone(what: str) -> Iterator[None]:
+    """No two processes do this at the same time."""
+    name = sha256(what.encode()).hexdigest()[:16]
+    with (Path(tempfile.gettempdir()) / f"nearcast-compile-{getuid()}-{name}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def compile_or_wait(self: Any, signature: Any) -> Any:
     """As numba does, which looks on disk first, but after all who compile the same function."""
     function = self.py_func
-    name = sha256(f"{function.__code__.co_filename}:{function.__qualname__}".encode()).hexdigest()
-    file = Path(tempfile.gettempdir()) / f"nearcast-compile-{getuid()}-{name[:16]}"
+    name = f"{function.__code__.co_filename}:{function.__qualname__}"
     with global_compiler_lock:
-        if file in _held:  # it calls itself
+        if name in _held:  # it calls itself
             return _compile(self, signature)
-        _held.add(file)
+        _held.add(name)
         try:
-            with file.open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with alone(name):
                 return _compile(self, signature)
         finally:
-            _held.discard(file)
+            _held.discard(name)
 
 
 def compile_once() -> None:
