@@ -110,8 +110,18 @@ def test_a_slow_reader_delays_nobody_and_receives_the_newest_and_the_number_lost
             _, listener = await publish_many(node, times, retain=False)
             assert len(listener.of(messages.MessageNotice)) == times
             client.send_request(messages.SubscribeRequest(6, Area(x=-9.0, y=-9.0, r=1.0), id=1))
-            await asyncio.sleep(0.2)
-            return await client.notices()
+            expected = times + 1  # messages, read or lost, and one answer
+
+            def is_last(notice: Any) -> bool:
+                nonlocal expected
+                if type(notice) is messages.DroppedNotice:
+                    expected -= notice.messages
+                elif type(notice) in (messages.MessageNotice, messages.DoneNotice):
+                    expected -= 1
+                return expected == 0
+
+            heard = await client.notices_until(is_last)
+            return heard + await client.notices_until_answer(messages.UnsubscribeRequest(6, id=2))
 
     heard = run(story())
     kinds = Counter(type(word) for word in heard)
@@ -146,7 +156,12 @@ def test_of_states_that_wait_only_superseded_ones_are_given_up() -> None:
             await sender.ask(
                 messages.PublishRequest, 0.0, 0.0, messages.JSON.encode_payload(["last"]), True
             )
-            return await client.notices(), other.entity
+            last = messages.JSON.encode_payload(["last"])
+            heard = await client.notices_until(
+                lambda one: type(one) is messages.MessageNotice and one.payload == last
+            )
+            heard += await client.notices_until_answer(messages.UnsubscribeRequest(5, id=1))
+            return heard, other.entity
 
     heard, other = run(story())
     received = [word for word in heard if type(word) is messages.MessageNotice]
@@ -186,7 +201,7 @@ def test_notices_that_nobody_reads_do_not_pile_up_for_ever() -> None:
                     await asyncio.sleep(0)
                     if node.gateway.metrics.cut:
                         break
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while node.gateway.sessions:
                     await asyncio.sleep(0.05)
             return node.gateway.metrics.cut

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from nearcast.client_protocol import messages
@@ -87,12 +88,21 @@ class RawClient:
         self.writer.write(masked(found[-1][1], CLOSE))
         return found
 
-    async def notices(self, patience: float = 1.0) -> list[Any]:
-        return [
-            messages.JSON.read_notice(body)
-            for op, body in await self.frames(patience)
-            if op == TEXT
-        ]
+    async def notices_until(self, is_last: Callable[[Any], bool]) -> list[Any]:
+        """All notices up to the last, in their order."""
+        found: list[Any] = []
+        while not found or not is_last(found[-1]):
+            op, body = await self.next()
+            if op == TEXT:
+                found.append(messages.JSON.read_notice(body))
+        return found
+
+    async def notices_until_answer(self, request: messages.UnsubscribeRequest) -> list[Any]:
+        """All that is on its way to this client before the answer to this request."""
+        self.send_request(request)
+        done = messages.DoneNotice
+        *found, _ = await self.notices_until(lambda n: type(n) is done and n.id == request.id)
+        return found
 
     def vanish(self) -> None:
         """Close without a close frame."""
@@ -108,7 +118,7 @@ async def connect_raw(node: Server, buffer: int = 0) -> RawClient:
     await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", node.port))
     reader, writer = await asyncio.open_connection(sock=plain, limit=buffer or 65_536)
     writer.write(HANDSHAKE.format(path="/ws", more="").encode())
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
     assert b" 101 " in head, head
     return RawClient(reader, writer)
 
@@ -123,7 +133,7 @@ async def http(node: Server, request: str, body: bytes = b"") -> tuple[int, dict
 
 
 async def answered(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode()
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode()
     first, *lines = head.strip().split("\r\n")
     headers = {n.lower(): v.strip() for n, v in (line.split(":", 1) for line in lines)}
     size = int(headers.get("content-length", "0"))
