@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: up test check soak bench setup clean
+.PHONY: up test check tests soak bench setup clean
 
 up: .venv/ready
 	$(BIN)/nearcast up
 
-test: .venv/ready check
-	$(BIN)/pytest --numprocesses 3  # many of them wait for something
+test: .venv/ready
+	$(MAKE) --no-print-directory --jobs 2 check tests
+
+tests: .venv/ready
+	$(BIN)/pytest --numprocesses 4  # many of them wait for something
 
 check: .venv/ready
 	$(BIN)/ruff check

@@ -229,7 +229,7 @@ def test_every_example_does_what_the_page_says(page: str, tmp_path: Path) -> Non
     play_page(page, tmp_path)
 
 
-@pytest.mark.parametrize("page", filter(runs_spark, PAGES))
+@pytest.mark.parametrize("page", list(filter(runs_spark, PAGES)))
 def test_every_example_that_analyses_does_what_the_page_says(
     page: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
