@@ -1,6 +1,7 @@
 """Hypothesis strategies for messages of every protocol."""
 
 import enum
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -86,5 +87,6 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
     raise AssertionError(f"say here how to draw {kind}")
 
 
+@cache  # to make a strategy takes longer than to draw from it
 def messages(kind: type[Message]) -> st.SearchStrategy[Any]:
     return values(inspect.type_info(kind))
