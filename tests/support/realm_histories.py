@@ -4,6 +4,7 @@ The model keeps every interest as `model.commands` says it is, and asks `wants` 
 """
 
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -46,38 +47,50 @@ FILTERS = [
     "weight <= 2 + t",
 ]
 VARIABLES = st.fixed_dictionaries({"wide": st.integers(-4, 4).map(float)})
+# To make a strategy takes longer than to draw from it, so each is made once.
+KINDS = st.sampled_from(["point", "disc", "disc", "box"])
+UNBOUNDED_REACH = st.one_of(REACH, st.just(inf))
+DIGITS = st.integers(0, 9)
+FORMULA_TEXTS = st.sampled_from(FORMULAS)
+FILTER_TEXTS = st.sampled_from(FILTERS)
+DURATIONS = st.sampled_from([None, 0.5, 2.0])
+STOPS = st.lists(st.tuples(WHOLE, WHOLE).map(list), min_size=1, max_size=4)
+STEP_SPEEDS = st.sampled_from([1.0, 5.0, 1e6])
+PAYLOADS = st.sampled_from([b"", b"1", b'"abc"'])
+FLAGS = st.booleans()
 
 
+@cache
 @st.composite
 def shapes(draw: st.DrawFn) -> dict[str, Any]:
-    kind = draw(st.sampled_from(["point", "disc", "disc", "box"]))
+    kind = draw(KINDS)
     where = {"x": draw(WHOLE), "y": draw(WHOLE), "z": draw(HEIGHT)}
     if kind == "disc":
         where["r"] = draw(REACH)
     if kind == "box":
-        where |= {"rx": draw(REACH), "ry": draw(st.one_of(REACH, st.just(inf))), "rz": draw(REACH)}
+        where |= {"rx": draw(REACH), "ry": draw(UNBOUNDED_REACH), "rz": draw(REACH)}
     return where
 
 
+@cache
 @st.composite
 def areas_of_interest(draw: st.DrawFn) -> Area:
-    choice = draw(st.integers(0, 9))
+    choice = draw(DIGITS)
     if choice == 0:
         return Area()
     if choice <= 2:
-        return Area(formula=draw(st.sampled_from(FORMULAS)))
+        return Area(formula=draw(FORMULA_TEXTS))
     where = draw(shapes())
     if choice <= 4:
         where |= {
             "vx": draw(PACE),
             "vy": draw(PACE),
-            "lasts": draw(st.sampled_from([None, 0.5, 2.0])),
+            "lasts": draw(DURATIONS),
         }
         if "r" in where or "rx" in where:
             where["gx"] = draw(PACE)
     elif choice <= 6:
-        stops = st.lists(st.tuples(WHOLE, WHOLE).map(list), min_size=1, max_size=4)
-        where |= {"to": draw(stops), "speed": draw(st.sampled_from([1.0, 5.0, 1e6]))}
+        where |= {"to": draw(STOPS), "speed": draw(STEP_SPEEDS)}
     return Area(**where)
 
 
@@ -85,14 +98,15 @@ CLIENTS = st.integers(0, 3)
 NUMBERS = st.integers(0, 2)
 
 
+@cache
 @st.composite
 def subscribes(draw: st.DrawFn) -> messages.SubscribeRequest:
     return messages.SubscribeRequest(
         draw(NUMBERS),
         draw(areas_of_interest()),
-        draw(st.sampled_from(FILTERS)),
+        draw(FILTER_TEXTS),
         draw(CHANNELS),
-        draw(st.booleans()),
+        draw(FLAGS),
         draw(VARIABLES),
     )
 
@@ -102,12 +116,13 @@ ATTRIBUTES = st.fixed_dictionaries(
 )
 
 
+@cache
 @st.composite
 def publishes(draw: st.DrawFn, always_retain: bool = False) -> messages.PublishRequest:
     return messages.PublishRequest(
         **draw(shapes()),
-        payload=Raw(draw(st.sampled_from([b"", b"1", b'"abc"']))),
-        retain=always_retain or draw(st.booleans()),
+        payload=Raw(draw(PAYLOADS)),
+        retain=always_retain or draw(FLAGS),
         attributes=draw(ATTRIBUTES),
         channel=draw(CHANNELS),
     )

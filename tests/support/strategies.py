@@ -1,5 +1,9 @@
-"""Hypothesis strategies for regions, subscriptions and publications of every kind."""
+"""Hypothesis strategies for regions, subscriptions and publications of every kind.
 
+To make a strategy takes longer than to draw from it, so each is made once.
+"""
+
+from functools import cache
 from math import inf
 
 from hypothesis import strategies as st
@@ -22,22 +26,32 @@ EXTENTS = st.one_of(
 )
 TIMES = st.one_of(st.integers(0, 20 * SECOND), st.sampled_from([0, 1, SECOND, 10 * SECOND]))
 SPEEDS = st.one_of(st.just(0.0), st.integers(-3, 3).map(float), st.floats(-50, 50))
+KINDS = st.sampled_from(list(ShapeKind))
+SIDES = st.one_of(EXTENTS, st.just(inf))
+DURATIONS = st.one_of(st.none(), TIMES)
+NEAR = st.integers(-30, 30).map(float)
+STOPS = st.lists(st.tuples(NEAR, NEAR, st.just(0.0)), min_size=1, max_size=4)
+RADII = st.floats(0, 9)
+PACES = st.floats(0.5, 20)
+DIGITS = st.integers(0, 9)
 
 
+@cache
 @st.composite
 def shapes(draw: st.DrawFn, dims: int = 3, bounded: bool = False) -> Shape:
-    kind = draw(st.sampled_from(list(ShapeKind)))
+    kind = draw(KINDS)
     x, y = draw(COORDINATES), draw(COORDINATES)
     z = draw(COORDINATES) if dims == 3 else 0.0
     if kind == ShapeKind.POINT:
         return Shape(kind, x, y, z)
     if kind == ShapeKind.DISC:
         return Shape(kind, x, y, z, draw(EXTENTS))
-    sides = EXTENTS if bounded else st.one_of(EXTENTS, st.just(inf))
+    sides = EXTENTS if bounded else SIDES
     rz = draw(sides) if dims == 3 else 0.0
     return Shape(kind, x, y, z, draw(sides), draw(sides), rz)
 
 
+@cache
 @st.composite
 def movings(draw: st.DrawFn, dims: int = 3) -> Moving:
     shape = draw(shapes(dims))
@@ -47,25 +61,24 @@ def movings(draw: st.DrawFn, dims: int = 3) -> Moving:
         growth[0] = draw(SPEEDS)
     if shape.kind == ShapeKind.BOX:
         growth[1], growth[2] = draw(SPEEDS), draw(SPEEDS) if dims == 3 else 0.0
-    duration = draw(st.one_of(st.none(), TIMES))
+    duration = draw(DURATIONS)
     velocity = (draw(SPEEDS), draw(SPEEDS), vz)
     return Moving(shape, velocity, (growth[0], growth[1], growth[2]), duration, draw(TIMES))
 
 
+@cache
 @st.composite
 def regions(draw: st.DrawFn, dims: int = 3) -> Moving:
-    choice = draw(st.integers(0, 9))
+    choice = draw(DIGITS)
     if choice < 4:
         return Moving(draw(shapes(dims)), since=draw(TIMES))
     if choice < 7:
         return draw(movings(dims))
     if choice < 9:
-        near = st.integers(-30, 30).map(float)
-        stops = draw(st.lists(st.tuples(near, near, st.just(0.0)), min_size=1, max_size=4))
-        start = Shape(ShapeKind.DISC, draw(near), draw(near), 0.0, draw(st.floats(0, 9)))
-        return path(start, stops, draw(st.floats(0.5, 20))).stamped(draw(TIMES))
-    text = draw(st.sampled_from(FORMULAS))
-    return Formula(text, draw(TIMES))
+        stops = draw(STOPS)
+        start = Shape(ShapeKind.DISC, draw(NEAR), draw(NEAR), 0.0, draw(RADII))
+        return path(start, stops, draw(PACES)).stamped(draw(TIMES))
+    return Formula(draw(FORMULA_TEXTS), draw(TIMES))
 
 
 FORMULAS = [
@@ -76,20 +89,27 @@ FORMULAS = [
     "x >= sqrt(4 - t)",
     "x <= min(3, t), y > sin(t)",
 ]
+FORMULA_TEXTS = st.sampled_from(FORMULAS)
 FILTERS = ['kind == "apple"', "weight > 3", "weight <= 5 + t, ripe == true", 'kind != "pear"']
+FILTER_TEXTS = st.one_of(st.none(), st.none(), st.sampled_from(FILTERS))
 CHANNELS = st.sampled_from(["", "chat", "moves"])
+SUBSCRIPTION_IDS = st.integers(0, 12)
+PUBLICATION_IDS = st.integers(0, 1000)
+NODES = st.integers(0, 3)
+FLAGS = st.booleans()
 
 
+@cache
 @st.composite
 def subscriptions(draw: st.DrawFn, dims: int = 3) -> Subscription:
-    text = draw(st.one_of(st.none(), st.none(), st.sampled_from(FILTERS)))
+    text = draw(FILTER_TEXTS)
     return Subscription(
-        draw(st.integers(0, 12)),
-        draw(st.integers(0, 3)),
+        draw(SUBSCRIPTION_IDS),
+        draw(NODES),
         draw(regions(dims)),
         None if text is None else Filter(text, draw(TIMES)),
         draw(CHANNELS),
-        draw(st.booleans()),
+        draw(FLAGS),
     )
 
 
@@ -103,11 +123,12 @@ ATTRIBUTES = st.fixed_dictionaries(
 )
 
 
+@cache
 @st.composite
 def publications(draw: st.DrawFn, dims: int = 3) -> Publication:
     return Publication(
-        draw(st.integers(0, 1000)),
-        draw(st.integers(0, 3)),
+        draw(PUBLICATION_IDS),
+        draw(NODES),
         draw(TIMES),
         draw(shapes(dims)),
         draw(CHANNELS),
