@@ -38,10 +38,15 @@ RATES = st.sampled_from([-FASTEST, -1.0, 0.0, 0.0, 1.0, FASTEST])
 EVERS = st.sampled_from([0, 1, SECOND, 10**15, LATEST - 2, LATEST - 1])
 
 
+KINDS = st.sampled_from(list(ShapeKind))
+LASTS = st.none() | EVERS
+COUNTS = st.integers(1, 8)
+
+
 @st.composite
 def extremes(draw: st.DrawFn) -> tuple[list[Subscription], list[Publication]]:
     def shape() -> Shape:
-        kind, r = draw(st.sampled_from(list(ShapeKind))), abs(draw(ENDS))
+        kind, r = draw(KINDS), abs(draw(ENDS))
         sizes = {
             ShapeKind.POINT: (0.0, 0.0),
             ShapeKind.DISC: (r, 0.0),
@@ -52,10 +57,10 @@ def extremes(draw: st.DrawFn) -> tuple[list[Subscription], list[Publication]]:
     def moving() -> Moving:
         begins = shape()
         growth = 0.0 if begins.kind == ShapeKind.POINT else draw(RATES)
-        lasts = draw(st.none() | EVERS)
+        lasts = draw(LASTS)
         return Moving(begins, (draw(RATES), draw(RATES), 0.0), (growth, 0.0, 0.0), lasts)
 
-    many = range(draw(st.integers(1, 8)))
+    many = range(draw(COUNTS))
     wanted = [Subscription(i, 1, moving().stamped(draw(EVERS))) for i in many]
     return wanted, [Publication(i, 2, draw(EVERS), shape()) for i in many]
 

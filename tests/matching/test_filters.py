@@ -27,17 +27,25 @@ MOVING = [
 OPERATORS = ["<", "<=", ">", ">=", "==", "!="]
 
 
+# To make a strategy takes longer than to draw from it.
+ANY_NAME, ANY_OPERATOR = st.sampled_from(NAMES), st.sampled_from(OPERATORS)
+KINDS = st.sampled_from(["text", "truth", "number", "moving"])
+EQUALITIES, TRUTHS = st.sampled_from(["==", "!="]), st.sampled_from(["true", "false"])
+LITERALS = st.sampled_from([text for text in TEXTS if "\x7f" not in text])
+ANY_NUMBER, ANY_MOVING = st.sampled_from(NUMBERS), st.sampled_from(MOVING)
+
+
 @st.composite
 def predicate(draw: st.DrawFn) -> str:
-    name, operator = draw(st.sampled_from(NAMES)), draw(st.sampled_from(OPERATORS))
-    kind = draw(st.sampled_from(["text", "truth", "number", "moving"]))
+    name, operator = draw(ANY_NAME), draw(ANY_OPERATOR)
+    kind = draw(KINDS)
     if kind == "truth":
-        operator = draw(st.sampled_from(["==", "!="]))
-        return f"{name} {operator} {draw(st.sampled_from(['true', 'false']))}"
+        operator = draw(EQUALITIES)
+        return f"{name} {operator} {draw(TRUTHS)}"
     if kind == "text":
-        text = draw(st.sampled_from([text for text in TEXTS if "\x7f" not in text]))
+        text = draw(LITERALS)
         return f'{name} {operator} "{text}"'
-    return f"{name} {operator} {draw(st.sampled_from(NUMBERS if kind == 'number' else MOVING))}"
+    return f"{name} {operator} {draw(ANY_NUMBER if kind == 'number' else ANY_MOVING)}"
 
 
 FILTERS = st.lists(predicate(), min_size=1, max_size=4).map(", ".join)
@@ -60,18 +68,24 @@ REGIONS = st.sampled_from(
 )
 
 
+OWNERS, COUNTS, FLAGS = st.integers(0, 1), st.integers(1, 6), st.booleans()
+CONDITIONS = st.none() | st.builds(Filter, FILTERS, TIMES)
+PLACES = st.sampled_from([0, 4, 9])
+ALL_ATTRIBUTES = st.lists(ATTRIBUTES, min_size=1, max_size=6)
+
+
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[list[Subscription], list[Publication]]:
     wanted = [
         Subscription(
-            i, draw(st.integers(0, 1)), draw(REGIONS).stamped(draw(TIMES)),
-            draw(st.none() | st.builds(Filter, FILTERS, TIMES)), echo=draw(st.booleans()),
+            i, draw(OWNERS), draw(REGIONS).stamped(draw(TIMES)),
+            draw(CONDITIONS), echo=draw(FLAGS),
         )
-        for i in range(draw(st.integers(1, 6)))
+        for i in range(draw(COUNTS))
     ]  # fmt: skip
     published = [
-        Publication(i, 1, draw(TIMES), point(draw(st.sampled_from([0, 4, 9])), 0), "", attributes)
-        for i, attributes in enumerate(draw(st.lists(ATTRIBUTES, min_size=1, max_size=6)))
+        Publication(i, 1, draw(TIMES), point(draw(PLACES), 0), "", attributes)
+        for i, attributes in enumerate(draw(ALL_ATTRIBUTES))
     ]
     return wanted, published
 

@@ -1,5 +1,7 @@
 """Subscriptions that evolve in every way: strategies for the tests of engines."""
 
+from functools import cache
+
 from hypothesis import strategies as st
 
 from nearcast.model.subscription import Filter, Formula, Subscription
@@ -45,18 +47,16 @@ CONDITIONS = [
 ]
 
 
-@st.composite
-def evolving(draw: st.DrawFn, dims: int = 3) -> Subscription:
+@cache
+def evolving(dims: int = 3) -> st.SearchStrategy[Subscription]:
     """Formulas and filters of every kind; often without a region, as in stock trading."""
-    region = draw(
-        st.one_of(
-            st.builds(Formula, st.sampled_from(REGIONS), TIMES),
-            st.builds(lambda since: Moving(EVERYWHERE, since=since), TIMES),
-            regions(dims),
-        )
+    region = st.one_of(
+        st.builds(Formula, st.sampled_from(REGIONS), TIMES),
+        st.builds(lambda since: Moving(EVERYWHERE, since=since), TIMES),
+        regions(dims),
     )
-    condition = draw(st.none() | st.builds(Filter, st.sampled_from(CONDITIONS), TIMES))
-    return Subscription(
-        draw(st.integers(0, 12)), draw(st.integers(0, 3)), region, condition, draw(CHANNELS),
-        draw(st.booleans()),
-    )  # fmt: skip
+    condition = st.none() | st.builds(Filter, st.sampled_from(CONDITIONS), TIMES)
+    parts = st.tuples(
+        st.integers(0, 12), st.integers(0, 3), region, condition, CHANNELS, st.booleans()
+    )
+    return parts.map(lambda drawn: Subscription(*drawn))

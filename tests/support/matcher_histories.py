@@ -1,5 +1,7 @@
 """Random histories of a matching engine, played beside the scan."""
 
+from functools import cache
+
 from hypothesis import strategies as st
 
 from nearcast.matching.matcher import Matcher, make_batch
@@ -10,10 +12,8 @@ from support.evolving_cases import evolving
 from support.strategies import TIMES, publications, subscriptions
 
 
-@st.composite
-def histories(draw: st.DrawFn) -> list[tuple[str, object]]:
-    """Any sequence of puts (new or replacing), drops, single matches and batches."""
-    dims = draw(st.sampled_from([2, 3]))
+@cache
+def _histories(dims: int) -> st.SearchStrategy[list[tuple[str, object]]]:
     act = st.one_of(
         st.tuples(st.just("put"), subscriptions(dims)),
         st.tuples(st.just("put"), evolving(dims)),
@@ -21,7 +21,12 @@ def histories(draw: st.DrawFn) -> list[tuple[str, object]]:
         st.tuples(st.just("match"), st.tuples(publications(dims), TIMES)),
         st.tuples(st.just("many"), st.lists(publications(dims), max_size=6)),
     )
-    return draw(st.lists(act, min_size=1, max_size=40))
+    return st.lists(act, min_size=1, max_size=40)
+
+
+def histories() -> st.SearchStrategy[list[tuple[str, object]]]:
+    """Any sequence of puts (new or replacing), drops, single matches and batches."""
+    return st.sampled_from([2, 3]).flatmap(_histories)
 
 
 def answers(matcher: Matcher, several: list[Publication]) -> list[tuple[int, int]]:

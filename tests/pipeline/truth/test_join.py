@@ -17,15 +17,23 @@ from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import expected
 from support.strategies import TIMES, publications, subscriptions
 
+# To make a strategy takes longer than to draw from it.
+DIMENSIONS = st.sampled_from([2, 3])
+CHANGES = {
+    dims: st.lists(st.tuples(TIMES, subscriptions(dims), st.booleans()), max_size=12)
+    for dims in (2, 3)
+}
+PUBLICATIONS = {dims: st.lists(publications(dims), max_size=12) for dims in (2, 3)}
+
 
 @st.composite
 def traces(draw: st.DrawFn) -> tuple[pa.Table, pa.Table]:
     """Interests and publications of a run, as a host would have recorded them."""
     memory = MemoryTrace()
     recorder = Recorder(memory)
-    dims = draw(st.sampled_from([2, 3]))
+    dims = draw(DIMENSIONS)
     owner: dict[int, int] = {}
-    changes = draw(st.lists(st.tuples(TIMES, subscriptions(dims), st.booleans()), max_size=12))
+    changes = draw(CHANGES[dims])
     for t, wanted, ends in sorted(changes, key=lambda change: change[0]):
         node = owner.setdefault(wanted.id, wanted.node)
         if ends:
@@ -36,7 +44,7 @@ def traces(draw: st.DrawFn) -> tuple[pa.Table, pa.Table]:
         recorder.interest(
             t, Subscription(wanted.id, node, region, condition, wanted.channel, wanted.echo)
         )
-    for number, said in enumerate(draw(st.lists(publications(dims), max_size=12))):
+    for number, said in enumerate(draw(PUBLICATIONS[dims])):
         recorder.published(
             Publication(number, said.node, said.t, said.shape, said.channel, said.attributes)
         )
