@@ -87,6 +87,7 @@ class SlowScreen(NamedTuple):
 
     def new_page(self, **options: Any) -> Any:
         page = self.browser.new_page(**options)
+        page.set_default_timeout(180_000)
         page.add_init_script(
             "const soon = requestAnimationFrame;"
             "window.requestAnimationFrame = (draw) => setTimeout(() => soon(draw), 90);"

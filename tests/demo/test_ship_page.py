@@ -11,7 +11,7 @@ from support.monitor_processes import Started, started
 
 SHIP = "window.nearcast.game.ship"
 BOTS = 6
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture(scope="module")

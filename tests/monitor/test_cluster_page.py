@@ -17,7 +17,7 @@ import pytest
 from support.monitor_processes import Started, started
 
 NAMES = ("north", "south", "west")
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 SITES = "() => window.nearcast?.world.sites ?? []"
 
 
@@ -52,7 +52,7 @@ def listeners(cluster: list[Started]) -> Iterator[None]:
     for one in running:
         one.terminate()
     for one in running:
-        one.wait(30)
+        one.wait(180)
 
 
 @pytest.mark.usefixtures("listeners")

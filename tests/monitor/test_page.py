@@ -14,7 +14,7 @@ from nearcast.space.motion import SECOND
 from support.monitor_processes import Started, started
 
 BOTS = 40
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 POSITIONS = """() => {
   const { world, clock } = window.nearcast;

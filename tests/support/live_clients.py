@@ -21,7 +21,7 @@ from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
 
 T = TypeVar("T")
-WAIT_S = 20.0
+WAIT_S = 180.0
 
 
 def run(story: Coroutine[Any, Any, T]) -> T:

@@ -35,5 +35,5 @@ def started(*arguments: str | Path) -> Iterator[Started]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(180)
         process.stdout.close()

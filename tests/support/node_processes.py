@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 
 
 class Running(NamedTuple):

@@ -17,7 +17,7 @@ from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

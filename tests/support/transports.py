@@ -12,7 +12,7 @@ from nearcast.transport.transport import Transport
 
 WITH_LINKS = ("tls", "quic")
 ALL = ("loopback", *WITH_LINKS)
-PATIENCE_S = 20.0
+PATIENCE_S = 180.0
 
 
 class FrameRecorder:

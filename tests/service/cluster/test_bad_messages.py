@@ -55,7 +55,7 @@ from nearcast.transport.tls import TlsTransport
 from support.cluster_processes import Node
 from support.join_targets import address
 
-PATIENCE_S = 20.0
+PATIENCE_S = 180.0
 
 
 def member(key: Path, join: str = "") -> Server:
