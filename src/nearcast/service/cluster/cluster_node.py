@@ -340,10 +340,10 @@ class ClusterNode:
 
     def _heartbeat(self) -> NodeHeartbeat:
         return NodeHeartbeat(
-            self.url, self.site.load, self._half_of_load(), tuple(self.nodes), self._hears()
+            self.url, self.site.load, self._half_of_load(), tuple(self.nodes), self._directly_reachable()
         )
 
-    def _hears(self) -> tuple[NodeId, ...]:
+    def _directly_reachable(self) -> tuple[NodeId, ...]:
         """The nodes that this one has heard directly, and lately."""
         since = self._clock() - RELAY_AFTER
         return tuple(node for node, known in self.nodes.items() if known.last_direct >= since)
@@ -351,7 +351,7 @@ class ClusterNode:
     def _choose_relays(self) -> None:
         """For each node that is not heard directly, another that hears it."""
         relays = self._out.relays
-        heard = {node: self.nodes[node].hears for node in self._hears()}
+        heard = {node: self.nodes[node].hears for node in self._directly_reachable()}
         for node in self.nodes:
             via = None if node in heard else find_relay(node, heard)
             if via is None:
