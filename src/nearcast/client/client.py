@@ -6,10 +6,10 @@
         async for message in here:
             ...
 
-The client remembers its subscriptions. When its connection breaks, it reconnects and subscribes
-again; areas that move continue from where they are by then. A request under way when the connection
-breaks fails (`ConnectionError`); one made while there is no connection waits. What the node refuses
-raises `Refused` with the node's reason.
+The client remembers its subscriptions and retained states. When its connection breaks, it
+reconnects, subscribes and publishes its states again; areas that move continue from where they are
+by then. A request under way when the connection breaks fails (`ConnectionError`); one made while
+there is no connection waits. What the node refuses raises `Refused` with the node's reason.
 
 In a cluster, the client is handed over to the node that is responsible for its part of the world,
 and reconnects to another node if its own is dead. The application sees this in `notices` only.
@@ -66,7 +66,8 @@ def clock() -> Time:
 
 
 class Reconnected(Struct, frozen=True):
-    """All subscriptions are in force again, except `refused`, which the node now refuses."""
+    """All retained states are published, and all subscriptions in force again, except `refused`,
+    which the node now refuses."""
 
     refused: list[Subscription]
 
@@ -253,6 +254,8 @@ class Client:
             return int(done.publication or 0)
         if link is not None:
             link.send(request)
+            if retain:
+                self._core.published(request)
         else:
             await self._answer(*self._core.request(clock(), request, confirm=False))
         return 0
@@ -294,7 +297,8 @@ class Client:
     def notices(self) -> Inbox[ClientNotice]:
         """Events of the connection: `Disconnected`, `Reconnected` and `HandedOver`;
         `WithheldNotice` (messages withheld as asked), `DroppedNotice` (messages dropped because
-        this client reads too slowly), and `ErrorNotice` (refusals that no call waits for)."""
+        this client reads too slowly), and `ErrorNotice` (refusals that no call waits for, such as
+        that of a retained state after `Disconnected`)."""
         return self._notices
 
     def now(self) -> Time:

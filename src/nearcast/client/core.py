@@ -4,7 +4,7 @@ It has neither clock nor socket nor tasks. A host calls its inputs, and each ret
 that it caused, in order (`client.effects`); a test is one `assert core.received(...) == [...]`. The
 asyncio host is `client.client`. The phases of a client:
 
-    NEW ─▶ OPENING ─welcomed─▶ SERVED ─lost─▶ PAUSING ─▶ TRYING ─welcomed─▶ RESUBSCRIBING ─▶ SERVED
+    NEW ─▶ OPENING ─welcomed─▶ SERVED ─lost─▶ PAUSING ─▶ TRYING ─welcomed─▶ RESTORING ─▶ SERVED
               │                ▲   │             ▲         │ all were tried       │
               │ refused, lost  │ moved           └─────────┴──────────────────────┘ lost
               ▼                │   ▼
@@ -45,6 +45,7 @@ from nearcast.client.effects import (
 from nearcast.client.message_order import MessageOrder
 from nearcast.client.pending_requests import PendingRequest, PendingRequests, Purpose
 from nearcast.client.received import Disconnected, Entity, HandedOver
+from nearcast.client.retained_states import RetainedStates, retains
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
@@ -64,7 +65,7 @@ class Phase(Enum):
     HANDED_OVER = auto()  # it joins another node; the present one serves it until then
     PAUSING = auto()  # it has lost its connection, and waits before it tries again
     TRYING = auto()  # it joins a node again
-    RESUBSCRIBING = auto()  # it was welcomed again, and not all its subscriptions are in force
+    RESTORING = auto()  # it was welcomed again, and subscribes and publishes its states again
     ENDED = auto()
 
 
@@ -83,7 +84,7 @@ class _Connection(Struct, eq=False):
 
 
 class ClientCore:
-    """What a client knows and decides: its connections, pending requests and subscriptions.
+    """What a client knows and decides: its connections, requests, subscriptions and states.
 
     `reconnects`: it repairs a lost connection. `changes_nodes`: it can connect to other addresses
     than its first, so it follows a handover, and tries other nodes when its own fails.
@@ -105,8 +106,8 @@ class ClientCore:
         self.nodes: list[str] = []  # addresses of other nodes of the cluster
         self.limits: dict[str, float] = {}
         self.phase = Phase.NEW
-        # The connection to the node that serves us; None while requests wait. A request that needs
-        # no answer may be sent there without asking the core.
+        # The connection to the node that serves us; None while requests wait. A publication that
+        # needs no answer may be sent there without asking the core: see `published`.
         self.serving: int | None = None
         self.subscriptions: dict[int, SubscriptionState] = {}  # by number
         self._rng, self._parameters = rng, parameters
@@ -121,7 +122,9 @@ class ClientCore:
         self._joining: _Connection | None = None  # to the node that shall welcome us
         self._requests = PendingRequests()
         self._answer_timer_set = False
+        self.states = RetainedStates()
         # Reconnecting.
+        self._lost_at: Time = 0
         self._pause: Time = 0
         self._untried: list[str | None] = []  # addresses
         self._tried = 0  # of this round: how many in all
@@ -179,8 +182,14 @@ class ClientCore:
         pending = self._requests.take(number)
         if pending is not None and pending.state is not None:
             self.subscriptions.pop(pending.state.number, None)
+        if pending is not None and pending.connection:
+            self._keep_state(number, pending.request)
         self._join_if_answered()
         return self._drain()
+
+    def published(self, request: wire.PublishRequest) -> None:
+        """A host has sent this to the node that serves us, without confirmation."""
+        self._keep_state(next(self._request_numbers), request)
 
     def close(self, now: Time) -> list[ClientEffect]:
         """Leave the node, and end."""
@@ -317,7 +326,12 @@ class ClientCore:
         return number, self._drain()
 
     def _send(self, connection: _Connection, number: int, pending: PendingRequest) -> None:
+        if isinstance(pending.request, wire.WithdrawRequest):
+            # Even if it is refused: a node refuses it only if there is nothing to end.
+            self.states.forget(pending.request)
+            self._requests.unretain_sent(pending.request)
         if not pending.confirm:
+            self._keep_state(number, pending.request)
             self._out.append(Ask(connection.number, pending.request, number))
             self._out.append(Answered(number, None))
             return
@@ -329,6 +343,12 @@ class ClientCore:
         request = replace(pending.request, id=number)
         self._out.append(Ask(connection.number, request, number))
         self._set_answer_timer()
+
+    def _keep_state(self, number: int, request: Any) -> None:
+        """Remember the state that this publication gives, unless it was refused. Without an answer
+        too: others may have received it, and must not get an older one after it."""
+        if self._reconnects and retains(request):
+            self.states.remember(number, request)
 
     def _set_answer_timer(self) -> None:
         """One timer for all requests: when it is due, it is set again for the oldest."""
@@ -350,8 +370,12 @@ class ClientCore:
         if pending.purpose is Purpose.APPLICATION:
             if pending.state is not None:
                 self.subscriptions.pop(pending.state.number, None)
+            if not isinstance(why, Refused):
+                self._keep_state(number, pending.request)
             self._out.append(Failed(number, why))
             self._join_if_answered()
+        elif pending.purpose is Purpose.REPUBLISH and isinstance(why, Refused):
+            self._state_refused(pending.request, why)
         elif pending.purpose is Purpose.RESUBSCRIBE and isinstance(why, Refused):
             assert pending.state is not None
             self._subscription_refused(pending.state.number, why)
@@ -400,7 +424,7 @@ class ClientCore:
             self._out.append(ClearTimer(JoinDue(connection.number)))
 
     def _join_failed(self, connection: _Connection, why: Exception) -> None:
-        """There is no connection, no welcome, or not all subscriptions could be asked for."""
+        """There is no connection, no welcome, or not all could be restored."""
         self._end_joining(connection)
         self._disconnect(connection)
         match self.phase:
@@ -408,7 +432,7 @@ class ClientCore:
                 self._end(why, why)
             case Phase.HANDED_OVER:
                 self._serve()
-            case Phase.TRYING | Phase.RESUBSCRIBING:
+            case Phase.TRYING | Phase.RESTORING:
                 if isinstance(why, Refused):
                     self._refusals.append(why)
                 self._try_next()
@@ -427,6 +451,7 @@ class ClientCore:
         former, self._current = self._current, connection
         self.entity, self.node, self.limits = notice.entity, notice.node, notice.limits
         self._set_nodes(notice.nodes)
+        self.states.set_limits(notice.limits)
         if self.phase is Phase.HANDED_OVER:
             assert former is not None
             self._await_last_messages(former)
@@ -437,7 +462,7 @@ class ClientCore:
         if self.phase is Phase.OPENING:
             self._serve()
         else:
-            self._resubscribe(connection)
+            self._restore(connection)
 
     def _serve(self) -> None:
         """The current connection serves us, unless it was lost while we were handed over."""
@@ -454,11 +479,12 @@ class ClientCore:
         match self.phase:
             case Phase.SERVED if self._reconnects:
                 self._out.append(Told(Disconnected(why.reason, why.code)))
+                self._lost_at = self._now
                 self._pause, self._refused = self._parameters.first_pause, []
                 self._pause_before_retry()
             case Phase.SERVED:
                 self._end(why, why)
-            case Phase.RESUBSCRIBING:
+            case Phase.RESTORING:
                 assert self._current is not None
                 self._join_failed(self._current, why)
             case Phase.HANDED_OVER:
@@ -487,31 +513,51 @@ class ClientCore:
         elif len(self._refusals) == self._tried:
             self._end(self._refusals[0], self._refusals[0])
         else:
-            self._pause = min(2 * self._pause, self._parameters.longest_pause)
+            self._pause = self._parameters.next_pause(self._pause, self._now - self._lost_at)
             self._pause_before_retry()
 
-    def _resubscribe(self, connection: _Connection) -> None:
-        self._enter(Phase.RESUBSCRIBING)
+    def _restore(self, connection: _Connection) -> None:
+        """The node does not know us: subscribe again, then publish the states again."""
+        self._enter(Phase.RESTORING)
+        self.states.all_missing()
         t = self.node_time(self._now)
         for state in self.subscriptions.values():
             request, region = state.request_at(t)
             pending = PendingRequest(request, Purpose.RESUBSCRIBE, state=state, region=region)
             self._send(connection, next(self._request_numbers), pending)
-        self._check_resubscribed()
+        self._continue_restoring()
 
-    def _check_resubscribed(self) -> None:
-        """Nothing else can be pending in this phase."""
-        if self.phase is Phase.RESUBSCRIBING and not self._requests.sent:
+    def _continue_restoring(self) -> None:
+        """When all is answered: nothing of the application can be pending in this phase."""
+        if self.phase is not Phase.RESTORING or self._requests.sent:
+            return
+        assert self._current is not None
+        waiting = [pending.request for pending in self._requests.queue.values()]
+        for request in self.states.next_batch(waiting):
+            pending = PendingRequest(request, Purpose.REPUBLISH)
+            self._send(self._current, next(self._request_numbers), pending)
+        if not self._requests.sent:
+            self.states.forget_missing()
             refused, self._refused = self._refused, []
             self._out.append(ServedAgain(refused))
             self._serve()
+
+    def _state_refused(self, request: wire.PublishRequest, why: Refused) -> None:
+        if str(why).startswith(wire.BUSY):  # as states of this batch wait, which it makes first
+            self.states.busy(request)
+        else:
+            self.states.refused(request)
+            whose = f"of {request.name or self.name!r} on channel {request.channel!r}"
+            reason = f"the retained state {whose} is not accepted again: {why}"
+            self._out.append(Told(wire.ErrorNotice(reason)))
+        self._continue_restoring()
 
     def _subscription_refused(self, subscription: int, why: Refused) -> None:
         if self.subscriptions.pop(subscription, None) is not None:  # nobody has given it up yet
             self._refused.append(subscription)
             self._out.append(SubscriptionEnded(subscription, why))
             self._answer_inside(subscription)
-        self._check_resubscribed()
+        self._continue_restoring()
 
     def _moved(self, notice: Any) -> None:
         """Join the other node. Until it welcomes us, the present one serves us."""
@@ -547,6 +593,7 @@ class ClientCore:
         for number, pending in requests.inside.items():  # it ends like the others
             self._out.append(Answered(number, pending.done))
         requests.clear()
+        self.states.clear()
         for connection in list(self._connections.values()):
             self._disconnect(connection)
         self._out.append(Ended(why))
@@ -569,7 +616,7 @@ class ClientCore:
                 assert state is not None and region is not None
                 if request.area.formula is None:
                     state.area_accepted(region, state.follows_client, notice.t)
-                self._check_resubscribed()
+                self._continue_restoring()
                 return
             case wire.SubscribeRequest() if state is not None and region is not None:
                 state.area_accepted(region, pending.follows_client, notice.t)
@@ -589,6 +636,11 @@ class ClientCore:
                     state.tuned(request.variables)
             case wire.UnsubscribeRequest():
                 self.subscriptions.pop(request.subscription, None)
+            case wire.PublishRequest() if pending.purpose is Purpose.REPUBLISH:
+                self._continue_restoring()
+                return
+            case wire.PublishRequest():
+                self._keep_state(notice.id, request)
         self._out.append(Answered(notice.id, notice))
         self._join_if_answered()
 

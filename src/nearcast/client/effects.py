@@ -28,6 +28,13 @@ class ClientParameters(Struct, frozen=True, kw_only=True):
     answer: Time = 30 * SECOND  # after which a request without an answer fails
     first_pause: Time = SECOND // 10  # before the first attempt to reconnect; it doubles …
     longest_pause: Time = 10 * SECOND  # … up to this
+    # A node that is started again within `restart` of the loss is found within `restart_pause`,
+    # which leaves a second to subscribe and to publish states again before 2 s are over. Thousands
+    # of clients do not storm it: each has one attempt under way at most, so a node that accepts
+    # slowly is not asked more often, and random pauses have spread them over the second by then.
+    # To nobody who listens, an attempt costs one packet. Later, it is rather an outage.
+    restart: Time = 30 * SECOND
+    restart_pause: Time = SECOND
     # For one of several nodes to welcome us, besides the pause, before the next is tried.
     attempt: Time = 2 * SECOND
     handover: Time = 5 * SECOND  # for another node to welcome us; then we stay
@@ -37,7 +44,14 @@ class ClientParameters(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         assert 0 < self.first_pause <= self.longest_pause
-        assert self.remembered > 0
+        assert self.remembered > 0 and self.restart_pause > 0
+
+    def next_pause(self, pause: Time, since: Time) -> Time:
+        """The longest pause after one of at most `pause`, so long after the loss."""
+        longest = self.longest_pause
+        if since < self.restart:
+            longest = min(longest, self.restart_pause)
+        return min(2 * pause, longest)
 
 
 class AnswerDue(Timer, frozen=True):
@@ -144,7 +158,8 @@ class Welcomed(Struct, frozen=True):
 
 
 class ServedAgain(Struct, frozen=True):
-    """After a lost connection, all subscriptions are in force again but those refused."""
+    """After a lost connection, all states are published and all subscriptions in force again, but
+    these, which are refused."""
 
     refused: list[int]
 

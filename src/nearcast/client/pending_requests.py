@@ -5,7 +5,9 @@ from enum import Enum, auto
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from nearcast.client.retained_states import unretains
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages as wire
 from nearcast.model.subscription import Region
@@ -24,6 +26,7 @@ class Purpose(Enum):
     APPLICATION = auto()
     JOIN = auto()
     RESUBSCRIBE = auto()
+    REPUBLISH = auto()  # a retained state
 
 
 class PendingRequest(Struct, eq=False):
@@ -77,6 +80,12 @@ class PendingRequests:
         for number, _ in waiting:
             del self.inside[number]
         return waiting
+
+    def unretain_sent(self, withdrawn: wire.WithdrawRequest) -> None:
+        """What was sent before this withdrawal and is answered after it gives no state."""
+        for pending in self.sent.values():
+            if unretains(withdrawn, pending.request):
+                pending.request = replace(pending.request, retain=False)
 
     def take(self, number: int) -> PendingRequest | None:
         for waiting in (self.queue, self.sent, self.inside):

@@ -26,6 +26,7 @@ from nearcast.model.subscription import Value
 VERSION = 1
 SubscriptionNumber: TypeAlias = int  # chosen by the client, its own
 NO_PAYLOAD = Raw(b"")
+BUSY = "the node is busy"  # how an error begins if the same request may be accepted later
 
 
 class Request(

@@ -364,7 +364,7 @@ class Realm:
             if client.backlog:
                 self.accounts.refused += 1
                 raise Busy(
-                    f"the node is busy: {client.backlog} of your publications wait to be delivered;"
+                    f"{messages.BUSY}: {client.backlog} of your publications wait to be delivered;"
                     " publish again later"
                 )
             where = publication_shape(request, self.limits)
