@@ -1,20 +1,17 @@
 """What a client decides, one input at a time: no sockets, no tasks, and a clock of the test's."""
 
-from random import Random
 from typing import Any
 
 import pytest
 from msgspec import Raw
 
-from nearcast.client.core import ClientCore, Phase
+from nearcast.client.core import Phase
 from nearcast.client.effects import (
     Again,
     AnswerDue,
     Answered,
     Ask,
     Changed,
-    ClientEffect,
-    ClientParameters,
     Connect,
     Disconnect,
     Ended,
@@ -28,18 +25,15 @@ from nearcast.client.effects import (
     Told,
     Welcomed,
 )
-from nearcast.client.received import Disconnected, Entered, Entity, HandedOver, Left, Message
-from nearcast.client.subscription_state import SubscriptionState
+from nearcast.client.received import Disconnected, Entered, HandedOver, Left, Message
 from nearcast.client_protocol.geometry_json import Area, area_from_region, as_region
 from nearcast.client_protocol.messages import (
     ByeNotice,
     DoneNotice,
     DroppedNotice,
     EnterNotice,
-    EntityState,
     ErrorNotice,
     InsideNotice,
-    JoinRequest,
     LeaveNotice,
     LeaveRequest,
     MessageNotice,
@@ -48,115 +42,31 @@ from nearcast.client_protocol.messages import (
     NearbyNotice,
     NearbyRequest,
     NodesNotice,
-    Notice,
-    PublishRequest,
     SubscribeRequest,
     TuneRequest,
     UnsubscribeRequest,
-    WelcomeNotice,
     WithdrawRequest,
 )
 from nearcast.errors import ClosedError, InvalidRequestError, Refused
-from nearcast.model.subscription import Region
-from nearcast.node import ClearTimer, SetTimer, Timer
-from nearcast.space.motion import SECOND, Moving, Time
-from nearcast.space.shapes import Shape, disc
-
-ENTITY = 7
-LEAD: Time = 10**9  # of the node's clock
-PARAMETERS = ClientParameters()
-ANSWER_TIMER = SetTimer(AnswerDue(), PARAMETERS.answer)
-PUBLISH = PublishRequest(1.0, 2.0)
-
-
-class TimedCore:
-    """A core, and the time that its inputs happen at."""
-
-    def __init__(self, nodes: list[str] | None = None, **options: Any) -> None:
-        self.core = ClientCore("anna", Random(5), **options)
-        self.now: Time = 0
-        self.nodes = nodes or []
-
-    def opened(self) -> "TimedCore":
-        """Served by the first node, on connection 1."""
-        self.core.open(self.now)
-        self.connected(1)
-        assert self.welcome(1, 1) == [Welcomed(ENTITY)]
-        return self
-
-    def connected(self, connection: int) -> list[ClientEffect]:
-        return self.core.connected(self.now, connection, "token")
-
-    def get(self, connection: int, *notices: Notice) -> list[ClientEffect]:
-        return [
-            effect
-            for notice in notices
-            for effect in self.core.received(self.now, connection, type(notice), notice)
-        ]
-
-    def welcome(
-        self, connection: int, number: int, node: str = "a", entity: int = ENTITY
-    ) -> list[ClientEffect]:
-        t = self.now + LEAD
-        return self.get(
-            connection, WelcomeNotice(entity, t, node, id=number, nodes=list(self.nodes))
-        )
-
-    def done(self, connection: int, number: int) -> list[ClientEffect]:
-        return self.get(connection, self.done_notice(number))
-
-    def done_notice(self, number: int) -> DoneNotice:
-        return DoneNotice(number, self.now + LEAD)
-
-    def ask(self, request: Any, confirm: bool = True) -> tuple[int, list[ClientEffect]]:
-        return self.core.request(self.now, request, confirm)
-
-    def subscribe(
-        self, where: Shape | Region | str, **options: Any
-    ) -> tuple[int, SubscriptionState, list[ClientEffect]]:
-        region = as_region(where)
-        request = SubscribeRequest(0, area_from_region(region), **options)
-        return self.core.subscribe(self.now, request, region, isinstance(where, Shape))
-
-    def subscribed(self, where: Shape | Region | str, **options: Any) -> SubscriptionState:
-        number, state, effects = self.subscribe(where, **options)
-        assert isinstance(effects[0], Ask)
-        assert isinstance(self.done(effects[0].connection, number)[-1], Answered)
-        return state
-
-    def lost(self, connection: int, reason: str = "", code: int = 1006) -> list[ClientEffect]:
-        return self.core.lost(self.now, connection, reason, code)
-
-    def wake(self, timer: Timer, after: Time = 0) -> list[ClientEffect]:
-        self.now += after
-        return self.core.wake(self.now, timer)
-
-
-def message_notice(publication: int, to: list[int] | None = None, **more: Any) -> MessageNotice:
-    return MessageNotice(to or [1], 3, publication, 1, 0.0, 0.0, **more)
-
-
-def message(publication: int, to: list[int] | None = None) -> Message:
-    return Message(
-        3, publication, 1, 0.0, 0.0, 0.0, None, None, None, None, None, {}, "", False, to or [1]
-    )
-
-
-def join(number: int, ticket: str = "") -> JoinRequest:
-    return JoinRequest("anna", "token", number, ticket)
-
-
-def publish(number: int) -> PublishRequest:
-    return PublishRequest(1.0, 2.0, id=number)
-
-
-def somebody(entity: int) -> EntityState:
-    return EntityState(entity, 1, 0.0, 0.0)
-
-
-def entity(number: int, x: float = 0.0, t: Time = 1) -> Entity:
-    return Entity(number, t, x, 0.0, 0.0, "", {}, None)
-
+from nearcast.node import ClearTimer, SetTimer
+from nearcast.space.motion import SECOND, Moving
+from nearcast.space.shapes import disc
+from support.timed_core import (
+    ANSWER_TIMER,
+    ENTITY,
+    LEAD,
+    PARAMETERS,
+    PUBLISH,
+    TimedCore,
+    entity,
+    join,
+    message,
+    message_notice,
+    pause,
+    publish,
+    somebody,
+    timer_delay,
+)
 
 # Joining.
 
@@ -409,17 +319,6 @@ def test_a_client_that_does_not_reconnect_ends() -> None:
     assert one.lost(1, "it is late", 1001) == [Failed(number, late), Ended(late)]
 
 
-def timer_delay(effects: list[ClientEffect]) -> Time:
-    assert isinstance(effects[-1], SetTimer)
-    return effects[-1].delay
-
-
-def pause(effects: list[ClientEffect]) -> Time:
-    delay = timer_delay(effects)
-    assert effects[-1] == SetTimer(RetryDue(), delay)
-    return delay
-
-
 def test_a_client_tries_again_after_growing_pauses() -> None:
     one = TimedCore().opened()
     one.get(1, ByeNotice("the node stops"))
@@ -429,10 +328,20 @@ def test_a_client_tries_again_after_growing_pauses() -> None:
     for connection in range(2, 12):
         assert one.wake(RetryDue(), pauses[-1]) == [Connect(connection, None)]
         pauses.append(pause(one.core.connect_failed(one.now, connection, OSError("nobody"))))
-    longest = [min(PARAMETERS.first_pause * 2**n, PARAMETERS.longest_pause) for n in range(11)]
-    assert longest[-1] == PARAMETERS.longest_pause
+    longest = [SECOND // 10, SECOND // 5, 2 * SECOND // 5, 4 * SECOND // 5, *[SECOND] * 7]
     assert all(most / 2 <= one <= most for one, most in zip(pauses, longest, strict=True))
     assert len({one / most for one, most in zip(pauses, longest, strict=True)}) == 11, "random"
+    connection = 11
+    while one.now < PARAMETERS.restart:
+        connection += 1
+        one.wake(RetryDue(), pauses[-1])
+        pauses.append(pause(one.core.connect_failed(one.now, connection, OSError("nobody"))))
+        assert one.now >= PARAMETERS.restart or pauses[-1] <= PARAMETERS.restart_pause
+    for most in (4 * SECOND, 8 * SECOND, PARAMETERS.longest_pause, PARAMETERS.longest_pause):
+        connection += 1
+        assert one.wake(RetryDue(), pauses[-1]) == [Connect(connection, None)]
+        pauses.append(pause(one.core.connect_failed(one.now, connection, OSError("nobody"))))
+        assert most / 2 <= pauses[-1] <= most
 
 
 def test_a_client_whose_node_is_dead_tries_the_others_it_knows() -> None:

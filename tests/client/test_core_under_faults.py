@@ -1,7 +1,7 @@
 """A client core and a host that does anything that a network may do, in any order."""
 
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +38,7 @@ from nearcast.client_protocol.messages import (
     PublishRequest,
     SubscribeRequest,
     WelcomeNotice,
+    WithdrawRequest,
 )
 from nearcast.node import ClearTimer, SetTimer, Timer
 from nearcast.space.motion import SECOND, Time
@@ -63,6 +64,12 @@ class FaultyHost:
         self.over: set[int] = set()  # and those that have come to an end
         self.received: set[tuple[int, int]] = set()  # publication, subscription
         self.ended = False
+        # Retained states.
+        self.current = 0  # the connection that was welcomed last
+        self.node_states: dict[int, States] = {}  # by connection: what its node knows
+        self.sent: dict[int, Any] = {}  # the application's requests that change states, by number
+        self.without_effect: set[int] = set()  # of these, refused or not sent
+        self.refused_states: set[StateKey] = set()  # they may be gone
 
     # What the core asks for.
 
@@ -78,6 +85,8 @@ class FaultyHost:
                     assert (connection in self.joined) != isinstance(request, JoinRequest)
                     self.joined.add(connection)
                     self.open[connection].append(effect)
+                    if effect.number in self.waiting and changes_states(request):
+                        self.sent[effect.number] = request
                 case Disconnect(connection):
                     assert connection in self.open or connection in self.connecting
                     self.forget(connection)
@@ -104,9 +113,13 @@ class FaultyHost:
         self.received |= pairs
 
     def forget(self, connection: int) -> None:
-        self.open.pop(connection, None)
+        for ask in self.open.pop(connection, ()):  # it may have come to the node yet
+            self.change_states(connection, ask.request)
         if connection in self.connecting:
             self.connecting.remove(connection)
+
+    def change_states(self, connection: int, request: Any) -> None:
+        change(self.node_states.setdefault(connection, {}), request)
 
     # What happens.
 
@@ -114,11 +127,23 @@ class FaultyHost:
         self.do(self.core.received(self.now, connection, type(notice), notice))
 
     def ask(self) -> None:
-        request = self.rng.choice(
-            (PublishRequest(0.0, 0.0), NearbyRequest(area_from_region("x<1")))
-        )
+        plain = (PublishRequest(0.0, 0.0), NearbyRequest(area_from_region("x<1")))
+        self.request(self.rng.choice(plain))
+
+    def retain(self) -> None:
+        name, channel = self.rng.choice(("", "orc")), self.rng.choice(("", "talk"))
+        x = float(len(self.waiting))  # each state has its own
+        self.request(PublishRequest(x, 0.0, retain=True, name=name, channel=channel))
+
+    def withdraw(self) -> None:
+        channel, name = self.rng.choice((None, "", "talk")), self.rng.choice(("", "orc"))
+        self.request(WithdrawRequest(channel, name))
+
+    def request(self, request: Any) -> None:
         number, effects = self.core.request(self.now, request, self.rng.random() < 0.7)
         self.waiting.add(number)
+        if self.core.phase is Phase.SERVED and changes_states(request):
+            self.sent[number] = request  # its effects name it before it is known to wait
         self.do(effects)
 
     def subscribe(self) -> None:
@@ -151,20 +176,38 @@ class FaultyHost:
             return
         ask = self.open[connection].pop(0)
         number, request = ask.request.id, ask.request
+        refused = number is not None and self.rng.random() < refuses
+        if changes_states(request):  # nobody would learn that what was abandoned is refused
+            refused = refused and number not in self.over
+        if isinstance(request, WithdrawRequest):  # a node refuses it if there is no such entity
+            refused = refused and not self.node_states.get(connection)
+        if not refused:
+            self.change_states(connection, request)
         if number is None:
             return
-        if self.rng.random() < refuses:
+        if refused:
+            if isinstance(request, PublishRequest):
+                self.refused_states.add((request.name, request.channel))
+                self.without_effect.add(number)
             self.tell(connection, ErrorNotice("no", number))
         elif isinstance(request, JoinRequest):
-            entity = self.core.entity if request.ticket else self.rng.randrange(1, 99)
-            nodes = self.rng.choice((NODES, NODES[:1]))
-            self.tell(connection, WelcomeNotice(entity, self.now, id=number, nodes=nodes))
+            self.welcome(connection, request)
         elif isinstance(request, NearbyRequest):
             self.tell(connection, NearbyNotice([], number))
         else:
             self.tell(connection, DoneNotice(number, self.now))
             if isinstance(request, SubscribeRequest) and request.watch:
                 self.tell(connection, InsideNotice(request.subscription, []))
+
+    def welcome(self, connection: int, request: JoinRequest) -> None:
+        entity = self.core.entity if request.ticket else self.rng.randrange(1, 99)
+        if request.ticket:
+            for ask in self.open.get(self.current, ()):  # its node makes them first
+                self.change_states(self.current, ask.request)
+            self.node_states[connection] = dict(self.node_states.get(self.current, {}))
+        nodes = self.rng.choice((NODES, NODES[:1]))
+        self.current = connection
+        self.tell(connection, WelcomeNotice(entity, self.now, id=request.id, nodes=nodes))
 
     def some_connection(self, wanted: Any = lambda _: True) -> int | None:
         found = [connection for connection, asked in self.open.items() if wanted(asked)]
@@ -180,8 +223,8 @@ class FaultyHost:
             others = (NodesNotice(NODES), ByeNotice("bye"))
             self.tell(connection, self.rng.choice((*notices, *moved, *others)))
 
-    def lose(self) -> None:
-        connection = self.some_connection()
+    def lose(self, connection: int | None = None) -> None:
+        connection = connection or self.some_connection()
         if connection is not None:
             self.forget(connection)
             self.do(self.core.lost(self.now, connection, "lost"))
@@ -189,8 +232,18 @@ class FaultyHost:
     def fail_to_send(self) -> None:
         connection = self.some_connection(lambda asked: bool(asked))
         if connection is not None:
-            ask = self.open[connection].pop()
+            ask = self.open[connection][-1]
+            unanswered = ask.request.id is None or ask.number in self.over
+            unknown = unanswered and changes_states(ask.request)
+            if unknown and self.core.phase is Phase.HANDED_OVER:
+                return  # the other node has the client's states, and nobody has this one
+            self.open[connection].pop()
+            if not unknown:
+                self.without_effect.add(ask.number)
             self.do(self.core.not_sent(self.now, ask.number, ConnectionError("no connection")))
+            # Of what nobody waits for, nobody learns it unless the connection is lost.
+            if unknown and connection in self.open:
+                self.lose(connection)
 
     def wake(self) -> None:
         if self.timers:
@@ -201,9 +254,9 @@ class FaultyHost:
     def misbehave(self) -> None:
         self.now += self.rng.randrange(SECOND // 20)
         act = self.rng.choice(
-            (self.ask, self.ask, self.subscribe, self.abandon, self.connect, self.connect,
-             self.answer, self.answer, self.answer, self.notice, self.notice, self.lose, self.wake,
-             self.fail_to_send)
+            (self.ask, self.retain, self.retain, self.withdraw, self.subscribe, self.abandon,
+             self.connect, self.connect, self.answer, self.answer, self.answer, self.notice,
+             self.notice, self.lose, self.wake, self.fail_to_send)
         )  # fmt: skip
         act()
 
@@ -215,6 +268,26 @@ class FaultyHost:
             self.answer(refuses=0.0)
         else:
             self.wake()
+
+
+StateKey: TypeAlias = tuple[str, str]  # name, channel
+States: TypeAlias = dict[StateKey, float]  # by entity and channel: where
+
+
+def changes_states(request: Any) -> bool:
+    return isinstance(request, WithdrawRequest) or (
+        isinstance(request, PublishRequest) and request.retain
+    )
+
+
+def change(states: States, request: Any) -> None:
+    """What a node does that accepts this request."""
+    if isinstance(request, PublishRequest) and request.retain:
+        states[request.name, request.channel] = request.x
+    elif isinstance(request, WithdrawRequest):
+        for name, channel in list(states):
+            if name == request.name and request.channel in (None, channel):
+                del states[name, channel]
 
 
 def started(seed: int) -> FaultyHost:
@@ -256,3 +329,21 @@ def test_when_all_is_well_again_a_client_is_served_and_nothing_waits(seed: int) 
         host.behave()
     assert host.ended or host.core.serving in host.open
     assert host.over >= host.waiting
+    if not host.ended:
+        check_states(host)
+
+
+def check_states(host: FaultyHost) -> None:
+    """The node knows exactly the client's states, and no other than the last that each entity had,
+    and all of them but those that a node has refused."""
+    while any(host.open.values()):
+        host.answer(refuses=0.0)
+    known = host.node_states.get(host.current, {})
+    states = {(one.name, one.channel): one.x for one in host.core.states.requests()}
+    assert known == states
+    last: States = {}
+    for number, request in sorted(host.sent.items()):
+        if number not in host.without_effect:
+            change(last, request)
+    assert known.items() <= last.items()
+    assert last.keys() - known.keys() <= host.refused_states

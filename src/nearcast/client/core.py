@@ -183,13 +183,13 @@ class ClientCore:
         if pending is not None and pending.state is not None:
             self.subscriptions.pop(pending.state.number, None)
         if pending is not None and pending.connection:
-            self._keep_state(number, pending.request)
+            self._took_effect(number, pending.request)
         self._join_if_answered()
         return self._drain()
 
     def published(self, request: wire.PublishRequest) -> None:
         """A host has sent this to the node that serves us, without confirmation."""
-        self._keep_state(next(self._request_numbers), request)
+        self._took_effect(next(self._request_numbers), request)
 
     def close(self, now: Time) -> list[ClientEffect]:
         """Leave the node, and end."""
@@ -228,6 +228,7 @@ class ClientCore:
             found.closed = ClosedError(found.bye or reason or "the connection is lost", code)
             for number, pending in self._requests.take_sent_on(found.number):
                 if pending.purpose is Purpose.APPLICATION:
+                    self._took_effect(number, pending.request)
                     self._fail(number, pending, found.closed)
             if found.number == self._order.former:
                 self._out += self._order.release()
@@ -326,12 +327,8 @@ class ClientCore:
         return number, self._drain()
 
     def _send(self, connection: _Connection, number: int, pending: PendingRequest) -> None:
-        if isinstance(pending.request, wire.WithdrawRequest):
-            # Even if it is refused: a node refuses it only if there is nothing to end.
-            self.states.forget(pending.request)
-            self._requests.unretain_sent(pending.request)
         if not pending.confirm:
-            self._keep_state(number, pending.request)
+            self._took_effect(number, pending.request)
             self._out.append(Ask(connection.number, pending.request, number))
             self._out.append(Answered(number, None))
             return
@@ -344,10 +341,16 @@ class ClientCore:
         self._out.append(Ask(connection.number, request, number))
         self._set_answer_timer()
 
-    def _keep_state(self, number: int, request: Any) -> None:
-        """Remember the state that this publication gives, unless it was refused. Without an answer
-        too: others may have received it, and must not get an older one after it."""
-        if self._reconnects and retains(request):
+    def _took_effect(self, number: int, request: Any) -> None:
+        """Remember the state that this gives, or forget those that it ends. It was sent, and has
+        not been refused; without an answer it counts too, because others may have seen its effect,
+        and must not get an older state after it."""
+        if not self._reconnects:
+            return
+        if isinstance(request, wire.WithdrawRequest):
+            self.states.forget(number, request)
+            self._requests.unretain_sent(number, request)
+        elif retains(request):
             self.states.remember(number, request)
 
     def _set_answer_timer(self) -> None:
@@ -363,6 +366,8 @@ class ClientCore:
         self._answer_timer_set = False
         for number, pending in self._requests.take_overdue(self._now):
             what = "answer" if pending.done is None else "say who is inside"
+            if pending.purpose is Purpose.APPLICATION:
+                self._took_effect(number, pending.request)
             self._fail(number, pending, ConnectionError(f"the node does not {what}"))
         self._set_answer_timer()
 
@@ -370,9 +375,10 @@ class ClientCore:
         if pending.purpose is Purpose.APPLICATION:
             if pending.state is not None:
                 self.subscriptions.pop(pending.state.number, None)
-            if not isinstance(why, Refused):
-                self._keep_state(number, pending.request)
+            if isinstance(pending.request, wire.WithdrawRequest) and type(why) is Refused:
+                self._took_effect(number, pending.request)  # there was nothing to end
             self._out.append(Failed(number, why))
+            self._publish_missing_states()
             self._join_if_answered()
         elif pending.purpose is Purpose.REPUBLISH and isinstance(why, Refused):
             self._state_refused(pending.request, why)
@@ -537,7 +543,6 @@ class ClientCore:
             pending = PendingRequest(request, Purpose.REPUBLISH)
             self._send(self._current, next(self._request_numbers), pending)
         if not self._requests.sent:
-            self.states.forget_missing()
             refused, self._refused = self._refused, []
             self._out.append(ServedAgain(refused))
             self._serve()
@@ -551,6 +556,14 @@ class ClientCore:
             reason = f"the retained state {whose} is not accepted again: {why}"
             self._out.append(Told(wire.ErrorNotice(reason)))
         self._continue_restoring()
+
+    def _publish_missing_states(self) -> None:
+        """Those that were not published again for the sake of a request that has failed now."""
+        current = self._current
+        if current is not None and current.closed is None and self.phase is not Phase.RESTORING:
+            sent = [pending.request for pending in self._requests.sent.values()]
+            for request in self.states.take_missing(sent):
+                self._out.append(Ask(current.number, request, next(self._request_numbers)))
 
     def _subscription_refused(self, subscription: int, why: Refused) -> None:
         if self.subscriptions.pop(subscription, None) is not None:  # nobody has given it up yet
@@ -639,8 +652,8 @@ class ClientCore:
             case wire.PublishRequest() if pending.purpose is Purpose.REPUBLISH:
                 self._continue_restoring()
                 return
-            case wire.PublishRequest():
-                self._keep_state(notice.id, request)
+            case wire.PublishRequest() | wire.WithdrawRequest():
+                self._took_effect(notice.id, request)
         self._out.append(Answered(notice.id, notice))
         self._join_if_answered()
 

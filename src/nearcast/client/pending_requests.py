@@ -81,10 +81,10 @@ class PendingRequests:
             del self.inside[number]
         return waiting
 
-    def unretain_sent(self, withdrawn: wire.WithdrawRequest) -> None:
+    def unretain_sent(self, number: int, withdrawn: wire.WithdrawRequest) -> None:
         """What was sent before this withdrawal and is answered after it gives no state."""
-        for pending in self.sent.values():
-            if unretains(withdrawn, pending.request):
+        for earlier, pending in self.sent.items():
+            if earlier < number and unretains(withdrawn, pending.request):
                 pending.request = replace(pending.request, retain=False)
 
     def take(self, number: int) -> PendingRequest | None:

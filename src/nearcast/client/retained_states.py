@@ -42,10 +42,14 @@ class RetainedStates:
         known = self._states.get(key)
         if len(self._states) < self._most if known is None else known[0] < number:
             self._states[key] = number, request
+            self._missing.pop(key, None)
 
-    def forget(self, withdrawn: WithdrawRequest) -> None:
-        """These states have ended."""
-        for key in [key for key in self._states if _ends(withdrawn, key)]:
+    def forget(self, number: int, withdrawn: WithdrawRequest) -> None:
+        """These states have ended, but for those of later requests."""
+        ended = [
+            key for key, (n, _) in self._states.items() if n < number and _ends(withdrawn, key)
+        ]
+        for key in ended:
             del self._states[key]
             self._missing.pop(key, None)
 
@@ -67,11 +71,12 @@ class RetainedStates:
             del self._missing[key]
         return [self._states[key][1] for key in batch]
 
-    def forget_missing(self) -> None:
-        """What has not been told is replaced by requests that are sent now."""
-        for key in self._missing:
-            del self._states[key]
-        self._missing.clear()
+    def take_missing(self, sent: list[Any]) -> list[PublishRequest]:
+        """Those that none of these requests, which were sent and have no answer, may change."""
+        left = [key for key in self._missing if not any(_changes(request, key) for request in sent)]
+        for key in left:
+            del self._missing[key]
+        return [self._states[key][1] for key in left]
 
     def busy(self, request: PublishRequest) -> None:
         """The node wants it later."""
@@ -94,6 +99,12 @@ def unretains(withdrawn: WithdrawRequest, request: Any) -> bool:
 def _ends(withdrawn: WithdrawRequest, key: StateKey) -> bool:
     name, channel = key
     return name == withdrawn.name and withdrawn.channel in (None, channel)
+
+
+def _changes(request: Any, key: StateKey) -> bool:
+    if isinstance(request, WithdrawRequest):
+        return _ends(request, key)
+    return retains(request) and (request.name, request.channel) == key
 
 
 def _replaced(waiting: Iterable[Any]) -> set[StateKey]:
