@@ -40,11 +40,21 @@ class Running(NamedTuple):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(PATIENCE_S)
 
+    def stop(self) -> None:
+        """Wait until it has ended, and ask it to if it was not killed."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(PATIENCE_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
-def start(key: Path, name: str, join: str | None) -> Running:
+
+def start(key: Path | None, name: str, join: str | None, port: int = 0) -> Running:
+    """A node of the cluster with this key; without one, a node by itself."""
     command = [
-        sys.executable, "-m", "nearcast.cli", "node", "--json", "--port", "0", "--name", name,
-        "--no-record", "--cluster-key", str(key), *(("--join", join) if join else ()),
+        sys.executable, "-m", "nearcast.cli", "node", "--json", "--port", str(port), "--name", name,
+        "--no-record", *(("--cluster-key", str(key)) if key else ()),
+        *(("--join", join) if join else ()),
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -73,6 +83,4 @@ def cluster(folder: Path, *names: str) -> Iterator[list[Running]]:
             if one.process.poll() is None:
                 one.process.terminate()
         for one in nodes:
-            one.process.wait(PATIENCE_S)
-            assert one.process.stdout is not None
-            one.process.stdout.close()
+            one.stop()
