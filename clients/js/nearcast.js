@@ -7,16 +7,22 @@
 //   await me.publish({ x: 3, y: 4 }, { hello: "world" }, { retain: true });
 //   for await (const message of here) console.log(message.payload);
 //
-// The client remembers its subscriptions. When its connection breaks, it reconnects and subscribes
-// again; areas that move continue from where they are by then. A request under way when the connection
-// breaks is rejected (ConnectionError); one made while there is no connection waits. What the node
-// refuses is rejected with Refused and the node's reason; what is plainly wrong is refused here, before
-// it is sent. In a cluster, the client is handed over to the node that is responsible for its part of
-// the world, and reconnects to another node if its own is dead: the application sees this in notices()
-// only. docs/reference/wire.md describes the protocol.
+// The client remembers its subscriptions and retained states. When its connection breaks, it
+// reconnects, subscribes and publishes its states again; areas that move continue from where they are by
+// then. A request under way when the connection breaks is rejected (ConnectionError); one made while
+// there is no connection waits. What the node refuses is rejected with Refused and the node's reason;
+// what is plainly wrong is refused here, before it is sent. In a cluster, the client is handed over to
+// the node that is responsible for its part of the world, and reconnects to another node if its own is
+// dead: the application sees this in notices() only. docs/reference/wire.md describes the protocol.
 
-const FIRST_PAUSE_MS = 100; // before the first and a later attempt to reconnect
-const LONGEST_PAUSE_MS = 10_000;
+const FIRST_PAUSE_MS = 100; // before the first attempt to reconnect; it doubles …
+const LONGEST_PAUSE_MS = 10_000; // … up to this
+// A node that is started again within half a minute is found within a second, which leaves another one
+// to subscribe and to publish states again. Thousands of clients do not storm it: each has one attempt
+// under way at most, and random pauses have spread them over the second by then.
+const RESTART_MS = 30_000;
+const RESTART_PAUSE_MS = 1_000;
+const STATES_AT_ONCE = 256; // that are published again before their answers are awaited
 const ANSWER_MS = 30_000; // after which a request without an answer fails
 const TRY_MS = 2_000; // plus the pause: for one of several nodes to answer
 const HANDOVER_MS = 5_000; // for another node to welcome us; after that we stay with the present one
@@ -25,6 +31,7 @@ const HOLD_BACK_MS = 250; // that messages of the new node wait for those of the
 const REMEMBERED_PUBLICATIONS = 4_096; // to drop duplicates during a handover
 const ABNORMAL = 1006; // what WebSockets report if a connection broke without a close frame
 const NORMAL = 1000;
+const BUSY = "the node is busy"; // so begins an error if the same may be accepted later
 const SECOND = 1e6; // times are microseconds
 const INBOX = 10_000; // messages that wait to be taken, by default
 const NO_WEBSOCKET =
@@ -363,6 +370,97 @@ class RecentPublications {
 }
 
 /**
+ * What a request changes of the retained states of an entity: `text` is a publication as it was asked
+ * for, whatever becomes of its payload; a withdrawal has none. Null if it changes nothing.
+ */
+function stateChange(request) {
+  const { name = "", channel } = request;
+  if (request.do === "withdraw") return { name, channel };
+  if (request.do !== "publish" || !request.retain) return null;
+  return { name, channel: channel ?? "", text: JSON.stringify(request, refuseNotFinite) };
+}
+
+const stateKey = ({ name, channel }) => JSON.stringify([name, channel]);
+const changes = (change, state) =>
+  change.name === state.name && (change.channel === undefined || change.channel === state.channel);
+
+/**
+ * The retained states of a client, to publish them again to a node that does not know them: the last
+ * of each entity on each channel. At most `channels` × (`entities` + 1) of the node's limits.
+ */
+class RetainedStates {
+  #most = 0;
+  #states = new Map(); // by key, with the number of the request
+  #missing = new Map(); // those that the node has not been told again
+  #unanswered = new Map(); // changes that were sent, by number
+
+  setLimits({ channels = 64, entities = 1_000 }) { this.#most = channels * (entities + 1); }
+
+  sent(number, change) { this.#unanswered.set(number, change); }
+
+  /**
+   * It was answered, or will not be: then it counts, because others may have seen its effect. So does
+   * a withdrawal that was refused: there was nothing to end.
+   */
+  answered(number, refused) {
+    const change = this.#unanswered.get(number);
+    this.#unanswered.delete(number);
+    if (change && !(refused && change.text)) this.tookEffect(number, change);
+  }
+
+  tookEffect(number, change) {
+    if (change.text) return this.#remember({ ...change, number });
+    for (const state of [...this.#states.values()]) {
+      if (state.number < number && changes(change, state)) this.forget(state);
+    }
+    for (const [earlier, other] of [...this.#unanswered]) { // delivered, but no states
+      if (earlier < number && other.text && changes(change, other)) this.#unanswered.delete(earlier);
+    }
+  }
+
+  #remember(state) {
+    const key = stateKey(state);
+    const known = this.#states.get(key);
+    if (known ? known.number > state.number : this.#states.size >= this.#most) return;
+    this.#states.set(key, state);
+    this.#missing.delete(key);
+  }
+
+  forget(state) {
+    this.#states.delete(stateKey(state));
+    this.#missing.delete(stateKey(state));
+  }
+
+  /** The node that has welcomed us knows none of them. */
+  allMissing() { this.#missing = new Map(this.#states); }
+
+  /** The node wants it later. */
+  isMissing(state) { this.#missing.set(stateKey(state), state); }
+
+  /** Those to publish next, besides what these changes replace that wait to be sent. */
+  nextBatch(waiting) {
+    const [replaced, withdrawn] = [new Set(), new Set()];
+    for (const change of waiting) {
+      // A withdrawal needs what it ends: a node refuses it for an entity that it does not know.
+      if (!change.text) withdrawn.add(change.name);
+      else if (!withdrawn.has(change.name)) replaced.add(stateKey(change));
+    }
+    const batch = [...this.#missing].filter(([key]) => !replaced.has(key)).slice(0, STATES_AT_ONCE);
+    for (const [key] of batch) this.#missing.delete(key);
+    return batch.map(([, state]) => state);
+  }
+
+  /** Those that no change may replace or end any more that was sent and has no answer. */
+  takeMissing() {
+    const unanswered = [...this.#unanswered.values()];
+    const left = [...this.#missing].filter(
+      ([, state]) => !unanswered.some((change) => changes(change, state)));
+    for (const [key] of left) this.#missing.delete(key);
+    return left.map(([, state]) => state);
+  }
+}
+
+/**
  * Requests and answers over one connection to one node. A client that is handed over has two of these
  * for a while; a request is answered on the channel on which it was sent.
  */
@@ -497,6 +595,8 @@ export class Client {
   #former = null; // to the node that has just handed us over
   #heldBack = []; // messages to deliver after its last ones
   #recent = null;
+  #states = new RetainedStates();
+  #waiting = new Set(); // changes of states, of requests that wait to be sent
   #ended = null; // the error of further requests
   #all = null;
   #notices = new Inbox(1_000);
@@ -548,9 +648,12 @@ export class Client {
     const { confirm = true, ...rest } = options;
     const request = { do: "publish", ...place, ...rest };
     if (payload !== undefined && payload !== null) request.payload = payload;
-    await this.#connected();
-    if (confirm) return (await this.#request(request)).publication ?? 0;
+    const change = this.#stateChange(request);
+    await this.#connected(change);
+    if (confirm) return (await this.#request(request, change)).publication ?? 0;
     this.#current.send(request);
+    this.#ids += 1;
+    if (change) this.#states.tookEffect(this.#ids, change);
     return 0;
   }
 
@@ -607,22 +710,39 @@ export class Client {
   }
 
   async ask(request) {
-    await this.#connected();
-    return this.#request(request);
+    const change = this.#stateChange(request);
+    await this.#connected(change);
+    return this.#request(request, change);
   }
 
   forget(subscription) {
     this.#subscriptions.delete(subscription.number);
   }
 
-  async #connected() {
+  #stateChange(request) { return this.#options.reconnect ? stateChange(request) : null; }
+
+  async #connected(change = null) {
+    if (change && this.#ready) this.#waiting.add(change);
     while (this.#ready && !this.#ended) await this.#ready;
+    this.#waiting.delete(change);
     if (this.#ended) throw this.#ended;
   }
 
-  #request(request) {
+  async #request(request, change = null) {
     this.#ids += 1;
-    return this.#current.ask(this.#ids, request);
+    const [number, channel] = [this.#ids, this.#current];
+    if (change) this.#states.sent(number, change);
+    try {
+      const answer = await channel.ask(number, request);
+      this.#states.answered(number, false);
+      return answer;
+    } catch (why) {
+      this.#states.answered(number, why instanceof Refused);
+      // What was not published again for the sake of this request.
+      const missing = change && channel.open ? this.#states.takeMissing() : [];
+      for (const state of missing) channel.send(JSON.parse(state.text));
+      throw why;
+    }
   }
 
   // Joining, reconnecting, and handover to another node.
@@ -664,6 +784,7 @@ export class Client {
     this.node = notice.node ?? "";
     this.limits = notice.limits ?? {};
     channel.maxFrameBytes = this.limits.frame ?? Infinity;
+    this.#states.setLimits(this.limits);
     this.#setNodes(notice.nodes ?? []);
   }
 
@@ -696,7 +817,10 @@ export class Client {
 
   /** Try until a node welcomes us, with growing pauses of random length (no stampede). */
   async #reconnect() {
-    for (let pause = FIRST_PAUSE_MS; !this.#ended; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
+    const lostAt = performance.now();
+    const longest = () =>
+      performance.now() - lostAt < RESTART_MS ? RESTART_PAUSE_MS : LONGEST_PAUSE_MS;
+    for (let pause = FIRST_PAUSE_MS; !this.#ended; pause = Math.min(2 * pause, longest())) {
       await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random() / 2)));
       const urls = [this.#current.url, ...shuffled(this.nodes)]; // the last one first
       const refusals = [];
@@ -706,10 +830,7 @@ export class Client {
         try {
           const joining = this.#join(channel);
           await (urls.length > 1 ? within(TRY_MS + pause, joining) : joining);
-          const refused = [];
-          for (const subscription of [...this.#subscriptions.values()]) {
-            if (!(await this.#resubscribe(subscription))) refused.push(subscription);
-          }
+          const refused = await this.#restore();
           if (channel.closed) continue;
           this.#ready = null;
           this.#notices.put({ is: "reconnected", refused });
@@ -739,6 +860,32 @@ export class Client {
     this.#ready = null;
     if (channel === this.#current) this.#notices.put({ is: "handed over", node: this.node, url: to });
     this.#lost(this.#current); // if it was lost in the meantime
+  }
+
+  /** Subscribe again, then publish the states again. Resolves to the subscriptions refused. */
+  async #restore() {
+    const subscriptions = [...this.#subscriptions.values()];
+    const accepted = await Promise.all(subscriptions.map((one) => this.#resubscribe(one)));
+    this.#states.allMissing();
+    let batch;
+    while ((batch = this.#states.nextBatch(this.#waiting)).length) {
+      await Promise.all(batch.map((state) => this.#republish(state)));
+    }
+    return subscriptions.filter((_, index) => !accepted[index]);
+  }
+
+  async #republish(state) {
+    try {
+      await this.#request(JSON.parse(state.text));
+    } catch (why) {
+      if (!(why instanceof Refused)) throw why;
+      // Busy with states of this batch, which it makes first.
+      if (why.message.startsWith(BUSY)) return this.#states.isMissing(state);
+      this.#states.forget(state);
+      const whose = `"${state.name || this.#options.name || ""}" on channel "${state.channel}"`;
+      const reason = `the retained state of ${whose} is not accepted again: ${why.message}`;
+      this.#notices.put({ is: "error", reason });
+    }
   }
 
   async #resubscribe(subscription) {

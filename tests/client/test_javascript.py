@@ -5,7 +5,9 @@ import json
 import re
 import shutil
 from pathlib import Path
+from time import monotonic
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from picows import WSMsgType
@@ -15,8 +17,8 @@ from nearcast.client_protocol import messages
 from nearcast.server.server import Server
 from nearcast.space.shapes import disc, point
 from support.join_targets import address, quiet, run
-from support.node_processes import cluster
-from support.scripted_nodes import message_notice, nodes, until
+from support.node_processes import cluster, start
+from support.scripted_nodes import ScriptedNode, message_notice, nodes, until
 
 CLIENTS = Path(__file__).parents[2] / "clients" / "js"
 NODE = shutil.which("node")
@@ -264,6 +266,161 @@ def test_javascript_comes_back_and_listens_again() -> None:
             await service.stop()
         assert told[1] == {"is": "disconnected", "reason": "the node stops", "code": 1001}
         assert told[2:] == [["reconnected", 0], "still", "moved", "toured"]
+
+    run(story())
+
+
+def published(node: ScriptedNode) -> list[tuple[str, str, float]]:
+    """What was published there since the last join: who, on which channel, where."""
+    since = max(index for index, kind in enumerate(node.kinds()) if kind is messages.JoinRequest)
+    requests = [one for kind, one in node.asked[since:] if kind is messages.PublishRequest]
+    return [(one.name, one.channel, one.x) for one in requests]
+
+
+def test_javascript_subscribes_then_publishes_its_states_then_sends_what_waits() -> None:
+    program = """
+        const me = await nc.connect(url, { name: "js" });
+        const payload = { colour: "red" };
+        await me.publish({ x: 0, y: 0 }, "first", { retain: true });
+        await me.publish({ x: 1, y: 0 }, payload, { retain: true });
+        payload.colour = "changed by the application later";
+        await me.publish({ x: 2, y: 0 }, 2, { retain: true, name: "orc", confirm: false });
+        await me.publish({ x: 3, y: 0 }, 3, { retain: true, channel: "talk" });
+        await me.publish({ x: 4, y: 0 }, 4, { retain: true, name: "gone" });
+        await me.publish({ x: 5, y: 0 }, 5, { name: "orc" });
+        await me.withdraw({ name: "gone" });
+        await me.subscribe({ x: 0, y: 0, r: 5 });
+        const notices = me.notices();
+        tell((await notices.next()).value.is);
+        const waiting = [
+          me.publish({ x: 6, y: 0 }, 6, { retain: true, channel: "talk" }),
+          me.withdraw({ name: "orc" }),
+          me.publish({ x: 7, y: 0 }, 7, { retain: true, name: "orc" }),
+        ];
+        tell((await notices.next()).value.is);
+        await Promise.all(waiting);
+        me.close();
+    """
+
+    async def story() -> None:
+        async with nodes("n") as (node,):
+            talking = asyncio.ensure_future(in_node(program, node.url))
+            await until(lambda: messages.SubscribeRequest in node.kinds())
+            node.slow.add(messages.PublishRequest)
+            node.asked.clear()
+            node.end()
+            await until(lambda: len(node.asked) == 4)
+            assert published(node) == [("", "", 1), ("orc", "", 2)]
+            assert json.loads(bytes(node.asked[2][1].payload)) == {"colour": "red"}
+            node.slow.clear()
+            for _, request in node.asked[2:]:
+                node.send(messages.DoneNotice(request.id, 1, publication=7))
+            assert await talking == ["disconnected", "reconnected"]
+            assert published(node)[2:] == [("", "talk", 6), ("orc", "", 7)]
+            assert node.kinds() == [
+                messages.JoinRequest, messages.SubscribeRequest,
+                messages.PublishRequest, messages.PublishRequest,
+                messages.PublishRequest, messages.WithdrawRequest, messages.PublishRequest,
+                messages.LeaveRequest,
+            ]  # fmt: skip
+
+    run(story())
+
+
+def test_javascript_goes_on_without_a_state_that_is_refused() -> None:
+    program = """
+        const me = await nc.connect(url, { name: "js" });
+        for (const [x, name] of ["", "orc", "elf", "old"].entries()) {
+          await me.publish({ x, y: 0 }, x, { retain: true, name });
+        }
+        await me.subscribe({ x: 0, y: 0, r: 5 });
+        const notices = me.notices();
+        tell((await notices.next()).value.is);
+        const waiting = me.publish({ x: 9, y: 0 }, 9, { retain: true, name: "old" });
+        tell((await notices.next()).value);
+        tell((await notices.next()).value.is);
+        tell(await waiting.catch((why) => why.message));
+        me.close();
+    """
+
+    async def story() -> None:
+        async with nodes("n") as (node,):
+            talking = asyncio.ensure_future(in_node(program, node.url))
+            await until(lambda: messages.SubscribeRequest in node.kinds())
+            node.slow.add(messages.PublishRequest)
+            node.asked.clear()
+            node.end()
+            await until(lambda: len(node.asked) == 5)
+            first, second, third = (request.id for _, request in node.asked[2:])
+            node.send(
+                messages.ErrorNotice("no", first),
+                messages.ErrorNotice("the node is busy: 1 of your publications wait", second),
+                messages.DoneNotice(third, 1),
+            )
+            await until(lambda: len(node.asked) == 6)
+            node.send(messages.DoneNotice(node.asked[5][1].id, 1))
+            await until(lambda: len(node.asked) == 7)
+            node.send(messages.ErrorNotice("nor this", node.asked[6][1].id))
+            reason = 'the retained state of "js" on channel "" is not accepted again: no'
+            told = await talking
+            assert told == [
+                "disconnected", {"is": "error", "reason": reason}, "reconnected", "nor this",
+            ]  # fmt: skip
+            assert [(name, x) for name, _, x in published(node)] == [
+                ("", 0), ("orc", 1), ("elf", 2), ("orc", 1), ("old", 9), ("old", 3),
+            ]  # fmt: skip
+
+    run(story())
+
+
+def test_javascript_has_its_states_again_when_its_node_was_killed_and_restarted() -> None:
+    program = """
+        const me = await nc.connect(url, { name: "js" });
+        const here = await me.subscribe({ x: 0, y: 0, r: 5 }, { channel: "talk" });
+        for (let x = 0; x < 300; x++) {
+          const options = { retain: true, name: `orc ${x}`, confirm: x % 9 === 2 };
+          await me.publish({ x, y: 0 }, x, options);
+        }
+        await me.publish({ x: 0, y: 0 }, "mine", { retain: true });
+        await me.publish({ x: 0, y: 0 }, "kill it", { channel: "stage" });
+        const notices = me.notices();
+        tell((await notices.next()).value.is);
+        tell((await notices.next()).value.is);
+        for await (const message of here) {
+          tell(message.payload);
+          break;
+        }
+        me.close();
+    """
+
+    async def states(url: str) -> list[tuple[str, float]]:
+        async with nearcast.connect(url) as other:
+            found = await other.nearby(disc(0, 0, 900), limit=1_000)
+        return sorted((one.name, one.x) for one in found)
+
+    async def story() -> None:
+        first = await asyncio.to_thread(start, None, "n", None)
+        again = None
+        try:
+            async with nearcast.connect(first.url) as py:
+                stage = await py.subscribe(channel="stage")
+                talking = asyncio.ensure_future(in_node(program, first.url, patience_s=120))
+                assert (await asyncio.wait_for(anext(stage), 60)).payload == "kill it"
+                before = await states(first.url)
+                assert len(before) == 301
+                first.kill()
+                again = await asyncio.to_thread(start, None, "n", None, urlsplit(first.url).port)
+                began = monotonic()
+                while await states(first.url) != before:
+                    await asyncio.sleep(0.01)
+                print(f"JavaScript has its states again after {monotonic() - began:.2f} s")  # noqa: T201
+                while not talking.done():
+                    await py.publish(point(0, 0), "still", channel="talk")
+                    await asyncio.wait([talking], timeout=0.05)
+                assert talking.result() == ["disconnected", "reconnected", "still"]
+        finally:
+            for node in filter(None, (first, again)):
+                await asyncio.to_thread(node.stop)
 
     run(story())
 
