@@ -388,7 +388,7 @@ const changes = (change, state) =>
  * The retained states of a client, to publish them again to a node that does not know them: the last
  * of each entity on each channel. At most `channels` × (`entities` + 1) of the node's limits.
  */
-class RetainedStates {
+class PublishedStates {
   #most = 0;
   #states = new Map(); // by key, with the number of the request
   #missing = new Map(); // those that the node has not been told again
@@ -595,7 +595,7 @@ export class Client {
   #former = null; // to the node that has just handed us over
   #heldBack = []; // messages to deliver after its last ones
   #recent = null;
-  #states = new RetainedStates();
+  #states = new PublishedStates();
   #waiting = new Set(); // changes of states, of requests that wait to be sent
   #ended = null; // the error of further requests
   #all = null;

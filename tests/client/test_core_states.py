@@ -18,7 +18,7 @@ from nearcast.client.effects import (
     Told,
     Welcomed,
 )
-from nearcast.client.retained_states import BATCH
+from nearcast.client.published_states import BATCH
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.messages import (
     ErrorNotice,

@@ -44,8 +44,8 @@ from nearcast.client.effects import (
 )
 from nearcast.client.message_order import MessageOrder
 from nearcast.client.pending_requests import PendingRequest, PendingRequests, Purpose
+from nearcast.client.published_states import PublishedStates, retains
 from nearcast.client.received import Disconnected, Entity, HandedOver
-from nearcast.client.retained_states import RetainedStates, retains
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
@@ -122,7 +122,7 @@ class ClientCore:
         self._joining: _Connection | None = None  # to the node that shall welcome us
         self._requests = PendingRequests()
         self._answer_timer_set = False
-        self.states = RetainedStates()
+        self.states = PublishedStates()
         # Reconnecting.
         self._lost_at: Time = 0
         self._pause: Time = 0

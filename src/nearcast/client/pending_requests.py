@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nearcast.client.retained_states import unretains
+from nearcast.client.published_states import unretains
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages as wire
 from nearcast.model.subscription import Region

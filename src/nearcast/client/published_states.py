@@ -12,7 +12,7 @@ StateKey: TypeAlias = tuple[str, str]  # the entity's name, "" for the client it
 BATCH = 256
 
 
-class RetainedStates:
+class PublishedStates:
     """The last publication with `retain` of each of the client's entities on each channel.
 
     At most `channels` x (`entities` + 1) of the node's limits: it refuses more, and what is sent
