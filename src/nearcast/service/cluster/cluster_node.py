@@ -340,7 +340,11 @@ class ClusterNode:
 
     def _heartbeat(self) -> NodeHeartbeat:
         return NodeHeartbeat(
-            self.url, self.site.load, self._half_of_load(), tuple(self.nodes), self._directly_reachable()
+            self.url,
+            self.site.load,
+            self._half_of_load(),
+            tuple(self.nodes),
+            self._directly_reachable(),
         )
 
     def _directly_reachable(self) -> tuple[NodeId, ...]:
