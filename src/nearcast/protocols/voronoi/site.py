@@ -145,6 +145,10 @@ class Site:
         self.mesh.join_at(place, contact)
         self.gateway.enter(gateway)
 
+    def set_representatives(self, sites: dict[NodeId, Place]) -> None:
+        """While this site is not in the mesh, these forward for it."""
+        self._representatives = sites
+
     def resign(self) -> None:
         """Hand over all owned records, then leave ([VSO] IV-C); `tick` does both."""
         self.ownership.leaving = True
@@ -292,6 +296,8 @@ class Site:
         centre. Sites move, so a site may get it twice rather than not at all."""
         if area.kind == POINT:
             return []
+        if self.mesh.me is None:  # it has just left the mesh: those that have its region, too
+            return [site for site in self._representatives if site != sender]
         position_error = self.parameters.margin if self._moves else 0.0
         return self.mesh.forward((_bounded(area.x), _bounded(area.y)), area, sender, position_error)
 
