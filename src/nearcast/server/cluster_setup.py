@@ -37,9 +37,10 @@ class ClusterSetup:
         # A crash is told by links that break, at once; a machine that stands still for a moment has
         # not crashed. So sites take their time.
         capacity = float(cluster.capacity or cluster.subscriptions)
+        # Where a node would call in another, its neighbours move closer first.
+        limit = max(1.0, cluster.high * capacity) if cluster.capacity else capacity
         parameters = Parameters(
-            limit=capacity, margin=cluster.margin, spacing=cluster.spacing,
-            f_adjust=cluster.adjust, adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0,
+            limit=limit, margin=cluster.margin, spacing=cluster.spacing, f_adjust=cluster.adjust, adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0,
             departure_trigger=1000, site_beat_ms=1000.0,
         )  # fmt: skip
         scaling = ScalingParameters(

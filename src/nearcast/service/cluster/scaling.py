@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 DELIVERIES = 10.0  # per second, which belong to each subscription of a node's capacity
 ROOM = 0.6  # load share of all who stay, together, up to which a node may leave
+REBALANCED = 3  # times as long a node waits for help if the active nodes have room
 INHERITED = 0.7  # and of each of them; below the upper mark
 FALLEN = 0.02  # a load share that falls by so much is being helped
 ANSWERED: Time = 5 * SECOND  # within which a node that was called in says so, or is active
@@ -157,6 +158,15 @@ def can_carry(
         heir in nodes and nodes[heir].share + more / nodes[heir].capacity <= min(INHERITED, high)
         for heir, more in inherited.items()
     )
+
+
+def patience(nodes: Iterable[Candidate], parameters: ScalingParameters) -> Time:
+    """For how long a node is overloaded before it calls in another one. While the active nodes
+    together have room, their sites get the time to move closer first ([VSO] IV-F, 1 to 3)."""
+    active = [one for one in nodes if one.role is Role.ACTIVE]
+    carried, capacity = sum(a.share * a.capacity for a in active), sum(a.capacity for a in active)
+    periods = 1 if carried > ROOM * capacity else REBALANCED
+    return round(periods * parameters.high_s * SECOND)
 
 
 class Overload:
@@ -340,7 +350,9 @@ class Scaling:
             return
         if not lasts:
             self._tried.clear()
-        place = self._node.half_of_load() if lasts >= self.parameters.high_s * SECOND else None
+        if lasts < patience([*nodes.values(), self._itself()], self.parameters):
+            return
+        place = self._node.half_of_load()
         if place is not None:
             reason = f"{self._node.url} has {self.load.reason(self.parameters)}"
             self._call_in(now, place, nodes, reason)
