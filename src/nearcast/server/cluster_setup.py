@@ -40,8 +40,9 @@ class ClusterSetup:
         # Where a node would call in another, its neighbours move closer first.
         limit = max(1.0, cluster.high * capacity) if cluster.capacity else capacity
         parameters = Parameters(
-            limit=limit, margin=cluster.margin, spacing=cluster.spacing, f_adjust=cluster.adjust, adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0,
-            departure_trigger=1000, site_beat_ms=1000.0,
+            limit=limit, margin=cluster.margin, spacing=cluster.spacing, f_adjust=cluster.adjust,
+            adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0, departure_trigger=1000,
+            site_beat_ms=1000.0,
         )  # fmt: skip
         scaling = ScalingParameters(
             standby=cluster.standby, capacity=capacity, cpu_limit=cluster.cpu_limit,

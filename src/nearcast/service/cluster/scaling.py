@@ -38,6 +38,7 @@ REBALANCED = 3  # times as long a node waits for help if the active nodes have r
 INHERITED = 0.7  # and of each of them; below the upper mark
 FALLEN = 0.02  # a load share that falls by so much is being helped
 ANSWERED: Time = 5 * SECOND  # within which a node that was called in says so, or is active
+HELPED: Time = 5 * SECOND  # by then it has taken over a part of the load, or begun to
 ENTERED: Time = 15 * SECOND  # within which it has its part
 CHOSEN: Time = 2 * SECOND  # for so long all agree who leaves, before it does
 VACANT: Time = 3 * SECOND  # without any active node, until one that stands by takes over
@@ -221,6 +222,7 @@ class Scaling:
         self._idle, self._chosen, self._vacant = Lasting(), Lasting(), Lasting()
         self._called: tuple[NodeId, Time] | None = None  # whom this node has called in, and when
         self._tried: dict[NodeId, None] = {}  # who did not come
+        self._helped_until: Time = 0
         self._departure: Departure | None = None
         self._again: tuple[CallIn, NodeId] | None = None  # called in while it leaves, and by whom
 
@@ -300,7 +302,8 @@ class Scaling:
         """If this was the only active node, one that stands by takes its part."""
         node, nodes = self._node, self._others()
         nobody = all(one.role is Role.STANDING_BY for one in nodes.values())
-        if nobody and self._called is None and node.site.ready:
+        has_clients = not node.handover.all_gone
+        if nobody and has_clients and self._called is None and node.site.ready:
             self._call_in(now, node.place_for_site(), nodes, f"{node.url} stops")
 
     def _others(self) -> dict[NodeId, Candidate]:
@@ -346,10 +349,12 @@ class Scaling:
 
     def _call_in_if_overloaded(self, now: Time, nodes: Mapping[NodeId, Candidate]) -> None:
         lasts = self._overload.lasts(now, self.share, self.parameters.high)
-        if self._called is not None and not self._has_answered(now, nodes):
-            return
         if not lasts:
             self._tried.clear()
+        if self._called is not None:
+            self._called = self._still_awaited(now, *self._called, nodes)
+        if self._called is not None or now < self._helped_until:
+            return
         if lasts < patience([*nodes.values(), self._itself()], self.parameters):
             return
         place = self._node.half_of_load()
@@ -357,19 +362,18 @@ class Scaling:
             reason = f"{self._node.url} has {self.load.reason(self.parameters)}"
             self._call_in(now, place, nodes, reason)
 
-    def _has_answered(self, now: Time, nodes: Mapping[NodeId, Candidate]) -> bool:
-        """Has whom this node called in come, or failed to?"""
-        assert self._called is not None
-        node, called = self._called
+    def _still_awaited(
+        self, now: Time, node: NodeId, called: Time, nodes: Mapping[NodeId, Candidate]
+    ) -> tuple[NodeId, Time] | None:
+        """The node that was called in, and when; None: it has come, or failed to."""
         role = nodes[node].role if node in nodes else None
         if role is Role.ACTIVE:
-            self._overload.restart()  # time for its part to be handed over
-        elif now - called > (ENTERED if role is Role.ENTERING else ANSWERED):
+            self._helped_until = now + HELPED
+            return None
+        if now - called > (ENTERED if role is Role.ENTERING else ANSWERED):
             self._tried[node] = None
-        else:
-            return False
-        self._called = None
-        return True
+            return None
+        return node, called
 
     def _call_in(
         self, now: Time, place: Place, nodes: Mapping[NodeId, Candidate], reason: str
