@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nearcast.client_protocol import messages
 from nearcast.node import Note, Stop
 from nearcast.service.cluster.departure import WITHOUT_PROGRESS
 from nearcast.service.cluster.messages import CODEC, CallIn, ClusterJoinRequest, NodeHeartbeat
@@ -184,6 +185,8 @@ class ScalingCluster(HandoverCluster):
             client = self.random.choice(there)
             if self.random.random() < 0.05:
                 client.walk(*place(self))
+            elif self.random.random() < 0.2:
+                client.ask(messages.PublishRequest, *place(self), r=25.0)
             else:
                 client.publish()
             self.run(0.05)
