@@ -97,9 +97,9 @@ class Cluster:
         self.folder, self.size, self.flags = folder, nodes, flags
         self.nodes: list[Node] = []
 
-    async def add(self) -> Node:
+    async def add(self, *flags: str) -> Node:
         join = ["--join", self.nodes[0].cluster] if self.nodes else []
-        node = Node(self.folder, len(self.nodes), *join, *self.flags)
+        node = Node(self.folder, len(self.nodes), *join, *self.flags, *flags)
         self.nodes.append(node)
         await node.ready()
         return node

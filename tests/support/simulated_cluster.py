@@ -13,6 +13,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
@@ -24,6 +26,7 @@ from nearcast.service.client_state import ClientState, FlushDeliveries
 from nearcast.service.cluster.messages import CODEC, ClusterJoinRequest
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
+from nearcast.service.cluster.scaling import ScalingParameters
 from nearcast.service.cluster.service import CLUSTER_TICK, ClusterService
 from nearcast.service.effects import DeliverFlush, Fault
 from nearcast.service.service import FLUSH
@@ -41,8 +44,9 @@ class SimulatedNode:
     """A node: its service, hosted in simulated time."""
 
     parameters = PARAMETERS
+    scaling = ScalingParameters()
 
-    def __init__(self, sim_cluster: "SimulatedCluster", number: int) -> None:
+    def __init__(self, sim_cluster: "SimulatedCluster", number: int, standby: bool = False) -> None:
         self.sim_cluster, self.number, self.name = sim_cluster, number, number
         self.flush_at: Time | None = None
         self.halted: Time = 0  # until when it stands still
@@ -50,7 +54,10 @@ class SimulatedNode:
             MATCHERS["swept"](), Limits(), sim_cluster.recorder, first_number(number)
         )
         rng = Random(f"{sim_cluster.seed} {number}")
-        self.service = ClusterService(number, rng, self.realm, Limits(), self.parameters)
+        self.service = ClusterService(
+            number, rng, self.realm, Limits(), self.parameters,
+            scaling=replace(self.scaling, standby=standby),
+        )  # fmt: skip
         self.member = self.service.cluster
         self.clients: list[ClientState] = []
         self.received: dict[int, list[tuple[int, Time, int]]] = defaultdict(list)
@@ -106,10 +113,15 @@ class SimulatedNode:
 
 
 class SimulatedCluster:
-    """So many nodes that know each other. `node_type`: the class of simulated nodes."""
+    """So many nodes that know each other, and `standbys` more that stand by. `node_type`: the
+    class of simulated nodes."""
 
     def __init__(
-        self, seed: int, nodes: int, node_type: type[SimulatedNode] = SimulatedNode
+        self,
+        seed: int,
+        nodes: int,
+        node_type: type[SimulatedNode] = SimulatedNode,
+        standbys: int = 0,
     ) -> None:
         self.seed, self.random, self.now = seed, Random(seed), 10**12
         self.memory = MemoryTrace()
@@ -130,8 +142,13 @@ class SimulatedCluster:
                 self.carry(number, 1, CODEC.encode(ClusterJoinRequest(f"ws://{number}")))
             node.wake(CLUSTER_TICK)
             self.run(0.3)
+        for number in range(nodes + 1, nodes + standbys + 1):
+            node = self.nodes[number] = node_type(self, number, standby=True)
+            node.apply(node.service.join_cluster(self.now, f"ws://{number}", 1))
+            self.run(0.3)
         self.run(2.0)
-        assert all(len(node.member.nodes) == nodes - 1 for node in self.nodes.values())
+        others = nodes + standbys - 1
+        assert all(len(node.member.nodes) == others for node in self.nodes.values())
 
     def at(self, t: Time, node: Any, act: Any, rank: int = 0) -> None:
         """`rank` orders what a node finds to do when it has stood still."""

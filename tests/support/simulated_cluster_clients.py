@@ -382,12 +382,14 @@ class HandoverCluster(SimulatedCluster):
 
     nodes: dict[int, Any]
 
-    def __init__(self, seed: int, nodes: int) -> None:
+    def __init__(
+        self, seed: int, nodes: int, node_type: type[HomeNode] = HomeNode, standbys: int = 0
+    ) -> None:
         self.clients: list[SimulatedClient] = []
         self.on_sent: Callable[[type], None] = lambda _: None  # told of each message
         self.loses: Callable[[type], bool] = lambda _: False  # those never arrive
         self.between: tuple[HomeNode, HomeNode]  # of the last message
-        super().__init__(seed, nodes, HomeNode)
+        super().__init__(seed, nodes, node_type, standbys)
 
     def carry(self, sender: int, to: int, frame: bytes) -> None:
         kind = type(CODEC.decode(frame))

@@ -17,6 +17,7 @@ from nearcast.cli import (
     doctor,
     monitor,
     node,
+    nodes,
     peer,
     reproduce,
     simulate,
@@ -31,8 +32,8 @@ from nearcast.extras import missing
 COMMANDS = (
     simulate.add_simulate, traces.add_validate, analyse.add_analyse, traces.add_import,
     sweep.add_sweep, reproduce.add_reproduce, doctor.add_doctor, monitor.add_up,
-    monitor.add_monitor, node.add_node, peer.add_peer, node.add_config, clients.add_listen,
-    clients.add_say, traces.add_merge,
+    monitor.add_monitor, node.add_node, nodes.add_nodes, peer.add_peer, node.add_config,
+    clients.add_listen, clients.add_say, traces.add_merge,
 )  # fmt: skip
 
 

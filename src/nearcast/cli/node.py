@@ -40,6 +40,11 @@ def add_node(commands: Any) -> Parser:
         "--join", action="append", metavar="HOST:PORT",
         help="where a node of the cluster listens for others; several times: the first to answer",
     )  # fmt: skip
+    add(
+        "--standby", action="store_true", default=None,
+        help="stand by until the load of the cluster needs this node",
+    )  # fmt: skip
+    add("--capacity", type=int, metavar="N", help="subscriptions that it can serve")
     add("--cluster-key", metavar="FILE", help="the cluster's secret; the first node makes it")
     add("--cluster-host", metavar="ADDRESS", help="where other nodes reach it (127.0.0.1)")
     add("--cluster-port", type=int, metavar="N", help="where other nodes reach it (default: any)")
@@ -57,6 +62,8 @@ def run_node(arguments: argparse.Namespace) -> int:
     given |= {
         "jwt.keys": arguments.jwt_keys,
         "cluster.join": ",".join(arguments.join) if arguments.join else None,
+        "cluster.standby": arguments.standby,
+        "cluster.capacity": arguments.capacity,
         "cluster.key": arguments.cluster_key,
         "cluster.host": arguments.cluster_host,
         "cluster.port": arguments.cluster_port,

@@ -10,6 +10,7 @@ from nearcast.model.subscription import Formula
 from nearcast.monitor.snapshots import AREA, ENTITY, area_row, encode_snapshot, table
 from nearcast.server.server import Server
 from nearcast.service.cluster.cluster_node import ClusterNode
+from nearcast.service.cluster.scaling import Role
 from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND, Path, Time
 
@@ -68,11 +69,29 @@ def node_summary(service: Server) -> dict[str, Any]:
 
 
 def cluster_summary(member: ClusterNode) -> dict[str, Any]:
-    """Which node of a cluster this is, by which site it has its part of the world, who else is."""
+    """Which node of a cluster this is, by which site it has its part of the world, who else is.
+    `load`: a share of the node's capacity, which is in subscriptions."""
     return {
         "node": str(member.id),
         "site": list(member.site.place) if member.site.ready else None,
-        "others": [page_address(url) for url in member.urls()],
+        "others": sorted(page_address(known.beat.url) for known in member.nodes.values()),
+        "members": [
+            {
+                "url": beat.url,
+                "own": own,
+                "state": Role(beat.role).label,
+                "load": beat.share,
+                "capacity": beat.capacity,
+                "reason": beat.reason,
+            }
+            for own, beat in sorted(
+                [
+                    (True, member.heartbeat()),
+                    *((False, known.beat) for known in member.nodes.values()),
+                ],
+                key=lambda one: one[1].url,
+            )
+        ],
     }
 
 

@@ -4,22 +4,28 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from time import process_time
 
 from nearcast.errors import JoinError, WireError
 from nearcast.model.subscription import NodeId
 from nearcast.node import Send, SendMany, Stop
 from nearcast.server.cluster_links import ClusterLinks
 from nearcast.server.service_host import ServiceHost
+from nearcast.service.cluster.cluster_node import STOP_ANSWERED
+from nearcast.service.cluster.departure import HANDING_OVER, RESIGNING
 from nearcast.service.cluster.messages import CODEC, Credential, LinkRefused
 from nearcast.service.cluster.service import ClusterService
 from nearcast.service.connection import Connection
 from nearcast.service.effects import ProbeNode
+from nearcast.space.motion import SECOND
 
 LOG = logging.getLogger(__name__)
 ANSWER_S = 1.5  # within which a living node accepts a connection
 JOIN_S = 10.0
 LOOK_S = 0.02  # between two looks at whether this node has been let in
-LEAVE_S = 10.0  # a node that leaves stops within eight seconds, by its own clock
+# A node that leaves stops by its own clock: `departure` has its times, `STOP_ANSWERED` comes after.
+LEAVE_S = (HANDING_OVER + RESIGNING + STOP_ANSWERED) / SECOND + 7.0
+CPU_S = 1.0  # between two measurements
 
 
 class ClusterHost:
@@ -29,6 +35,8 @@ class ClusterHost:
         self._host, self._service, self.links = host, service, links
         self._probes: set[asyncio.Task[None]] = set()
         self._left = asyncio.Event()
+        self._measured = host.loop.time(), process_time()
+        self._cpu_timer: asyncio.TimerHandle | None = None
         host.forward = self._forward
         host.handlers |= {
             Send: self._send,
@@ -39,6 +47,10 @@ class ClusterHost:
 
     async def enter(self, url: str, join: Sequence[tuple[str, int]]) -> None:
         """Found a cluster, or join one through the first of these that answers."""
+        await self._found_or_join(url, join)
+        self._measure_cpu()
+
+    async def _found_or_join(self, url: str, join: Sequence[tuple[str, int]]) -> None:
         host, service, links = self._host, self._service, self.links
         links.on_broken = lambda node: host.apply(service.link_broken(host.now(), node))
         await links.open(self._receive)
@@ -68,9 +80,18 @@ class ClusterHost:
             self._host.apply(self._service.leave_cluster(self._host.now()))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._left.wait(), LEAVE_S)
+        if self._cpu_timer is not None:
+            self._cpu_timer.cancel()
         for probe in self._probes:
             probe.cancel()
         await self.links.close()
+
+    def _measure_cpu(self) -> None:
+        (wall, used), host = self._measured, self._host
+        self._measured = host.loop.time(), process_time()
+        share = (self._measured[1] - used) / max(self._measured[0] - wall, 1e-6)
+        self._cpu_timer = host.loop.call_later(CPU_S, self._measure_cpu)
+        host.apply(self._service.report_cpu(host.now(), share))
 
     def _receive(self, sender: NodeId, frames: Sequence[bytes]) -> None:
         arrivals = []

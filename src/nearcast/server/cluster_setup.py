@@ -13,6 +13,7 @@ from nearcast.server.config import ClusterSettings, LimitSettings
 from nearcast.server.service_host import ServiceHost
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
+from nearcast.service.cluster.scaling import ScalingParameters
 from nearcast.service.cluster.service import ClusterService
 from nearcast.trace.recorder import Recorder
 from nearcast.transport.identity import new_identity
@@ -35,13 +36,20 @@ class ClusterSetup:
         realm = ClusterRealm(engine, limits, recorder, first_number(node))
         # A crash is told by links that break, at once; a machine that stands still for a moment has
         # not crashed. So sites take their time.
+        capacity = float(cluster.capacity or cluster.subscriptions)
+        # Where a node would call in another, its neighbours move closer first.
+        limit = max(1.0, cluster.high * capacity) if cluster.capacity else capacity
         parameters = Parameters(
-            limit=float(cluster.subscriptions), margin=cluster.margin, spacing=cluster.spacing,
-            f_adjust=cluster.adjust, adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0,
-            departure_trigger=1000, site_beat_ms=1000.0,
+            limit=limit, margin=cluster.margin, spacing=cluster.spacing, f_adjust=cluster.adjust,
+            adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0, departure_trigger=1000,
+            site_beat_ms=1000.0,
+        )  # fmt: skip
+        scaling = ScalingParameters(
+            standby=cluster.standby, capacity=capacity, cpu_limit=cluster.cpu_limit,
+            high=cluster.high, high_s=cluster.high_s, low=cluster.low, low_s=cluster.low_s,
         )  # fmt: skip
         return ClusterService(
-            node, SystemRandom(), realm, limits, parameters,
+            node, SystemRandom(), realm, limits, parameters, scaling=scaling,
             name=name, clients=limits.clients, requests=limits.requests,
         )  # fmt: skip
 

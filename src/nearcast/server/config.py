@@ -78,7 +78,23 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # The URL at which clients reach this node when another node fails or hands them over. Empty:
     # ws://host:port, or wss:// with a certificate.
     advertise: str = ""
-    # Subscriptions above which a node is overloaded and asks its neighbours to move closer.
+    # Stand by until the load of the cluster needs this node, and again when it does not.
+    standby: bool = False
+    # Subscriptions that this node can serve, each with ten deliveries per second. Nodes compare
+    # their load with it. 0: the number of cluster.subscriptions.
+    capacity: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    # The share of a CPU core at which this node is full. 0: CPU time is not counted as load.
+    cpu_limit: Annotated[float, Meta(ge=0, le=1_000)] = 1.0
+    # The share of its capacity above which a node calls in one that stands by.
+    high: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    # Seconds for which its load must be above that share.
+    high_s: Seconds = 3.0
+    # The share of its capacity below which a node that was called in may stand by again.
+    low: Annotated[float, Meta(ge=0, le=1)] = 0.25
+    # Seconds for which its load must be below that share.
+    low_s: Seconds = 30.0
+    # Subscriptions above which a node is overloaded and asks its neighbours to move closer, unless
+    # it has a cluster.capacity.
     subscriptions: Count = 100_000
     # Units by which areas are enlarged when a node determines which nodes' cells they touch.
     margin: Annotated[float, Meta(ge=0, le=1e9)] = 10.0
@@ -92,6 +108,10 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         if not self.key and (self.join or self.port):
             raise ValueError("cluster.join and cluster.port need a cluster.key")
+        if self.standby and not self.join:
+            raise ValueError("cluster.standby needs a cluster.join: somebody must call it in")
+        if not self.low < self.high:
+            raise ValueError("cluster.low must be below cluster.high")
 
 
 class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

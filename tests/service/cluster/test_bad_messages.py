@@ -22,6 +22,7 @@ from nearcast.server.server import Server
 from nearcast.service.cluster.messages import (
     CLIENTS_ONLY,
     CODEC,
+    CallIn,
     ClientReturned,
     ClientTransfer,
     ClusterJoinRequest,
@@ -110,6 +111,7 @@ def messages_of(outsider: int) -> list[Any]:
         EntityCheck((78,)), EntitiesAbsent((78,)),
         HandoverConfirmed("x" * 20, settled=True), HandoverCancelled("x" * 20),
         ClientReturned(ClientTransfer("x" * 20, 78, "", (), (), (), 5), 0),
+        CallIn((0.0, 0.0), outsider),
     ]  # fmt: skip
 
 

@@ -172,7 +172,7 @@ class Numbers {
 
   #list(cluster) {
     const table = element("nodes");
-    const heads = ["node", "clients", "subscrip\u00adtions", "deliv\u00aderies/s", "rows kept"];
+    const heads = ["node", "clients", "subscrip\u00adtions", "deliv\u00aderies/s", "rows kept", "state", "load"];
     if (!table.tHead.rows.length) {
       const row = table.tHead.insertRow();
       for (const name of heads) {
@@ -202,7 +202,11 @@ class Numbers {
         info.clients, info.subscriptions, short(node.rate("deliveries")),
         info.recording ? short(info.rows) : "off",
       ];
+      // A node's load is a share of its capacity. A node alone is in no cluster, and has neither.
+      const member = node.numbers.cluster?.members?.find((one) => one.own);
+      cells.push(member?.state ?? "", member ? `${Math.round(100 * member.load)} %` : "");
       for (const text of cells) row.insertCell().textContent = text;
+      if (member) row.title = `capacity: ${member.capacity} subscriptions${member.reason && "; "}${member.reason}`;
     }
   }
 

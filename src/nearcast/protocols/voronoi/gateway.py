@@ -93,7 +93,7 @@ class GatewayRole:
             self.out.send(self.gateway, Candidate(node))
 
     def retire(self) -> None:
-        if self.gateway is not None:
+        if self.gateway is not None and not self.is_mine:
             self.out.send(self.gateway, MatcherRetired())
 
     @property

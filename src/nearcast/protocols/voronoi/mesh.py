@@ -112,7 +112,7 @@ class Mesh:
         if contact is None or contact == self.id:
             self._join()
         else:
-            self._remember(contact)
+            self.remember(contact)
             self._query_nearest_site(contact)
 
     def move_to(self, place: Point, reach: float) -> None:
@@ -287,7 +287,7 @@ class Mesh:
             return
         if not self.joined or site.id == self.id or message.hops >= MOST_HOPS:
             return
-        self._remember(site.id)
+        self.remember(site.id)
         others = {node: place for node, place in places.items() if node != site.id}
         nearest = voronoi.nearest(others, *site.place)
         if nearest != self.id:
@@ -337,7 +337,7 @@ class Mesh:
             unknown = [site for site in unknown if site.id in related]
         for site in unknown:
             assert self.me is not None
-            self._remember(site.id)
+            self.remember(site.id)
             self._greeted[site.id] = now
             self._out.send(site.id, Hello(self.me, asks=True))
 
@@ -354,7 +354,7 @@ class Mesh:
             if site.since <= self._left.get(sender, (-1, 0))[0]:
                 return False  # it has left since
             self.known[sender] = MeshNeighbour(site, now)
-            self._remember(sender)
+            self.remember(sender)
             self.events.append(MeshEvent("came", sender))
         else:
             neighbour.last_received = now
@@ -478,7 +478,8 @@ class Mesh:
         ring.update({n: self.diagram.places[n] for n in ring if n in self.diagram.places})
         return ring
 
-    def _remember(self, node: NodeId) -> None:
+    def remember(self, node: NodeId) -> None:
+        """Ask this site now and then who is nearest to this one: it may be in another mesh."""
         self._acquaintances.pop(node, None)
         self._acquaintances[node] = None
         if len(self._acquaintances) > ACQUAINTANCES:

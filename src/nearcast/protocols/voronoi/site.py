@@ -123,7 +123,7 @@ class Site:
         self._overloaded: dict[NodeId, Place] = {}  # overloaded neighbours, and their places
         self._active, self._rate = 0.0, 0.0
         self._events: list[SiteEvent] = []
-        self._representatives: dict[
+        self.representatives: dict[
             NodeId, Place
         ] = {}  # forward for this site while it is not in the mesh
         self._reported_gateway: NodeId | None = None
@@ -141,9 +141,13 @@ class Site:
 
     def join(self, place: Place, contact: NodeId, gateway: NodeId) -> None:
         """[VSO] IV-F, 5: join through the contact, by greedy forwarding to the nearest site."""
-        self._representatives = {contact: place}
+        self.representatives = {contact: place}
         self.mesh.join_at(place, contact)
         self.gateway.enter(gateway)
+
+    def set_representatives(self, sites: dict[NodeId, Place]) -> None:
+        """While this site is not in the mesh, these forward for it."""
+        self.representatives = sites
 
     def resign(self) -> None:
         """Hand over all owned records, then leave ([VSO] IV-C); `tick` does both."""
@@ -277,7 +281,7 @@ class Site:
 
     def heir(self, point: Place) -> NodeId | None:
         """The owner of a point without this site; outside the mesh, its representative."""
-        others = self.mesh.neighbours() or self._representatives
+        others = self.mesh.neighbours() or self.representatives
         return voronoi.nearest(others, *point) if others else None
 
     def entry(self, area: Shape) -> NodeId | None:
@@ -413,7 +417,7 @@ class Site:
     def _leave_mesh(self) -> None:
         others = self.mesh.neighbours()
         successor = voronoi.nearest(others, *self.place) if others else None
-        self._representatives = others
+        self.representatives = others
         self.ownership.bequeath(self.mesh.enclosing())
         self.gateway.retire()
         self.mesh.leave()

@@ -5,7 +5,6 @@ ticks and flushes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from enum import Enum
 from math import cos, sin, tau
 from random import Random
 
@@ -18,9 +17,11 @@ from nearcast.protocols.voronoi.site import MatcherResigned, NeighbourRemoved, S
 from nearcast.protocols.voronoi.vso_messages import Place
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ClientState
+from nearcast.service.cluster.departure import Departure
 from nearcast.service.cluster.handover import Handover
 from nearcast.service.cluster.messages import (
     CODEC,
+    CallIn,
     ClientReturned,
     ClientTransfer,
     ClusterJoinReply,
@@ -52,6 +53,7 @@ from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.relaying import RELAY_AFTER, RelayingOutbox, find_relay
 from nearcast.service.cluster.remote_subscriptions import RemoteSubscriptions, block_of
 from nearcast.service.cluster.routing import Routing
+from nearcast.service.cluster.scaling import Role, Scaling, ScalingParameters
 from nearcast.service.cluster.subscription_registry import SubscriptionRegistry
 from nearcast.service.connections import Connections
 from nearcast.service.effects import ProbeNode
@@ -62,27 +64,16 @@ HEARTBEAT_EVERY: Time = SECOND // 2
 IDLE: Time = 3 * SECOND
 LATE: Time = SECOND // 2
 LOST_AFTER: Time = 4 * SECOND  # without a message
-HANDING_OVER: Time = 4 * SECOND  # how long a leaving node waits for its clients to be taken over,
-RESIGNING: Time = 2 * SECOND  # then for its site's records,
-STOP_ANSWERED: Time = SECOND  # and then for the answers of the other nodes
+STOP_ANSWERED: Time = SECOND  # how long a node that stops waits for the others' answers
 APART = 20.0  # times the spacing: how far away a new site begins while there is no load
 
 
 class KnownNode(Struct):
-    """Another node of the cluster."""
+    """Another node of the cluster, and what it last told of itself."""
 
-    url: str
-    load: float
-    need: Place | None
-    hears: tuple[NodeId, ...]  # the nodes that it hears directly
+    beat: NodeHeartbeat
     last_heard: Time
     last_direct: Time  # the same without messages that another node relayed
-
-
-class Leaving(Enum):
-    """How far a node is that leaves: its clients go first, then its site's records, then it."""
-
-    CLIENTS, RECORDS, GOODBYE = range(3)
 
 
 class ClusterNode:
@@ -97,10 +88,12 @@ class ClusterNode:
         realm: ClusterRealm,
         connections: Connections,
         parameters: Parameters,
+        scaling: ScalingParameters,
     ) -> None:
         self.id, self.url = node_id, ""
         self.nodes: dict[NodeId, KnownNode] = {}
         self.stopping = self._gone = False
+        self._founded = False  # its site began a new mesh, because no other node was active
         self.joined = False  # this node has founded the cluster, or was let in
         self._out, self._random, self._clock, self._parameters = out, rng, clock, parameters
         self._connections = connections
@@ -113,8 +106,10 @@ class ClusterNode:
         self.routing = Routing(
             realm, lambda: self.site, self.remote_subscriptions, out, lambda: self.nodes
         )
+        self.scaling = Scaling(self, out, scaling)
         self.handover = Handover(self, out, connections, rng)
-        self._leaving: tuple[Leaving, Time] | None = None  # and until when this step may take
+        self._departure: Departure | None = None  # while it stops
+        self._goodbye_until: Time | None = None
         self._last_heartbeat = self._last_site_tick = self._idle_since = self._last_tick = 0
         self._stood_still = False
 
@@ -135,39 +130,89 @@ class ClusterNode:
     def request_join(self, url: str, contact: NodeId) -> None:
         """Ask a node of the cluster to be let in."""
         self.url = url
-        self._out.send(contact, ClusterJoinRequest(url))
+        self._out.send(contact, ClusterJoinRequest(url, self.scaling.parameters.standby))
 
     def _on_join_reply(self, reply: ClusterJoinReply, sender: NodeId) -> None:
         if not self.joined:
             self.joined = True
-            self.site.join(reply.place, sender, reply.gateway)
+            contact = sender if reply.contact is None else reply.contact
+            if self.scaling.role is Role.STANDING_BY:
+                self.site.set_representatives({contact: reply.place})
+            else:
+                self.site.join(reply.place, contact, reply.gateway)
 
     def leave(self) -> None:
         """Begin to leave. `Stop` follows."""
         if not self.stopping:
             self.stopping = True
-            self.handover.hand_over_all()
-            self._leaving = Leaving.CLIENTS, self._clock() + HANDING_OVER
+            now = self._clock()
+            self._departure = Departure(now, self)
+            self.scaling.stop(now)
 
-    def _leave_further(self, stage: Leaving, until: Time) -> None:
-        """Take the next step, once the last one is done or has taken too long."""
-        now, alone = self._clock(), not self.nodes
-        in_time = now < until
-        if stage is Leaving.CLIENTS:
-            if alone or self.handover.all_gone or not in_time:
-                self.site.resign()
-                self._leaving = Leaving.RECORDS, now + RESIGNING
-        elif stage is Leaving.RECORDS:
-            if alone or self.site.resigned or not in_time:
-                self._gone = True
+    def _leave_further(self, now: Time) -> None:
+        """Take the next step: clients go first, then the site's records, then this node."""
+        if self._departure is not None:
+            if self._departure.step(now):
+                self._departure, self._gone = None, True
                 if not self.site.resigned and self.nodes:
                     self.site.abandon()
                 # They answer. All that they sent before has arrived by then.
                 self._out.send_many(list(self.nodes), NodeStopping())
-                self._leaving = Leaving.GOODBYE, now + STOP_ANSWERED
-        elif (alone and self.realm.waiting == 0) or not in_time:
-            self._leaving = None
+                self._goodbye_until = now + STOP_ANSWERED
+            return
+        answered = not self.nodes and self.realm.waiting == 0
+        if self._goodbye_until is not None and (answered or now >= self._goodbye_until):
+            self._goodbye_until = None
             self._out.put(Stop())  # what clients still ask for is answered
+
+    # The site's part in the mesh, which a node that stands by has not.
+
+    def enter_mesh(self, place: Place, contact: NodeId, gateway: NodeId) -> None:
+        """Join the site, by a contact whose site is in the mesh."""
+        self.site = self._new_site()
+        self.site.join(place, contact, gateway)
+
+    def found_mesh(self) -> None:
+        """Nobody has a part of the space any more: this site has all of it."""
+        self._founded = True
+        self.site = self._new_site()
+        self.site.found((0.0, 0.0))
+        self.apply_site_changes()
+
+    def leave_mesh(self) -> None:
+        """The site has given away its records, or does so at once: other sites have its part."""
+        now, former = self._clock(), self.site
+        if former.mesh.me is not None:
+            former.abandon()
+        self.apply_site_changes()
+        # Publications that are on their way here are still forwarded for a while.
+        for subscription in list(former.ownership.records.slot):
+            self.remote_subscriptions.drop(now, subscription)
+        self._founded = False
+        self.site = self._new_site()
+        self._update_representatives()
+
+    def on_role_changed(self) -> None:
+        """All nodes must know it soon."""
+        self._update_representatives()
+        self._out.send_many(list(self.nodes), self.heartbeat())
+
+    def _update_representatives(self) -> None:
+        """While the site is not in the mesh, those that are forward for it."""
+        if self.scaling.role is Role.STANDING_BY:
+            places = {node: self.nodes[node].beat.site for node in self.serving_nodes()}
+            known = {node: place for node, place in places.items() if place is not None}
+            if known:
+                self.site.set_representatives(known)
+
+    def serving_nodes(self) -> list[NodeId]:
+        """Other nodes to which clients may be sent."""
+        return [node for node, known in self.nodes.items() if known.beat.role == Role.ACTIVE]
+
+    @property
+    def has_heirs(self) -> bool:
+        """Is there a node that may serve the clients of this one, now or soon?"""
+        return any(known.beat.role != Role.LEAVING for known in self.nodes.values())
 
     # Messages.
 
@@ -239,16 +284,20 @@ class ClusterNode:
                 self._on_check(entities, sender)
             case EntitiesAbsent(entities):
                 self._on_absent(entities, sender)
-            case ClusterJoinRequest(url):
-                self._on_join_request(url, sender)
+            case ClusterJoinRequest():
+                self._on_join_request(message, sender)
             case ClusterJoinReply():
                 self._on_join_reply(message, sender)
             case NodeStopping():
                 if sender in self.nodes:
                     self._out.send(sender, NodeStopping())
                 self._remove_node(sender)
+            case CallIn():
+                self.scaling.on_call_in(self._clock(), message, sender)
             case _:
-                self.site.on(message, sender)
+                # Sites that do not know yet that this one has left get no answer, and act on that.
+                if self.site.mesh.me is not None:
+                    self.site.on(message, sender)
 
     def apply_site_changes(self) -> None:
         """Act on what the site has decided."""
@@ -257,26 +306,30 @@ class ClusterNode:
             self.registry.apply_site_change(now, change)
             if isinstance(change, NeighbourRemoved) and change.lost:
                 self._on_node_lost(change.site)
-            elif isinstance(change, MatcherResigned) and not self.stopping:
+            elif isinstance(change, MatcherResigned) and self.scaling.serves:
                 self._rejoin()
 
     def _rejoin(self) -> None:
         """The site was idle and gave up its place. In a cluster every node has one: join again."""
-        contact = next(iter(self.nodes), None)
+        contact = next(iter(self.serving_nodes()), None)
         if contact is not None:
-            gateway, place = self.site.gateway.gateway or contact, self._place_for_site()
-            self.site = self._new_site()
-            self.site.join(place, contact, gateway)
+            gateway, place = self.site.gateway.gateway or contact, self.place_for_site()
+            self.enter_mesh(place, contact, gateway)
 
     # The other nodes.
 
-    def _on_join_request(self, url: str, sender: NodeId) -> None:
-        gateway, place = self.site.gateway.gateway, self._place_for_site()
-        self._add_node(sender, url, 0.0, None, ())
-        self._out.send(sender, ClusterJoinReply(place, self.id if gateway is None else gateway))
+    def _on_join_request(self, request: ClusterJoinRequest, sender: NodeId) -> None:
+        gateway, place = self.site.gateway.gateway, self.place_for_site()
+        # This site cannot accept another while it is not in the mesh itself.
+        contact = self.id if self.site.ready else next(iter(self.serving_nodes()), self.id)
+        role = Role.STANDING_BY if request.standby else Role.ACTIVE
+        self._add_node(sender, NodeHeartbeat(request.url, 0.0, None, (), role))
+        self._out.send(
+            sender, ClusterJoinReply(place, contact if gateway is None else gateway, contact)
+        )
         self._out.note("node added", sender)
 
-    def _place_for_site(self) -> Place:
+    def place_for_site(self) -> Place:
         """Where one more site helps most; while there is no load, somewhere near this one."""
         needed = self._most_needed_place()
         if needed is not None:
@@ -287,13 +340,13 @@ class ClusterNode:
 
     def _most_needed_place(self) -> Place | None:
         """The place that the node with the highest load wants to share, if any."""
-        needs = [(known.load, known.need) for known in self.nodes.values()]
+        needs = [(known.beat.load, known.beat.need) for known in self.nodes.values()]
         if self.site.ready:
-            needs.append((self.site.load, self._half_of_load()))
+            needs.append((self.site.load, self.half_of_load()))
         places = [(load, need) for load, need in needs if need is not None]
         return max(places)[1] if places else None
 
-    def _half_of_load(self) -> Place | None:
+    def half_of_load(self) -> Place | None:
         """The centre of one half of this site's load; None if it cannot be shared."""
         records = self.site.ownership.records
         centres = records.centres(records.owned_by(self.id), self._clock())
@@ -316,36 +369,37 @@ class ClusterNode:
             self.site.mesh.move_to(needed, self.site.mesh.me.reach)
 
     def _on_heartbeat(self, beat: NodeHeartbeat, sender: NodeId) -> None:
-        self._add_node(sender, beat.url, beat.load, beat.need, beat.hears)
+        self._add_node(sender, beat)
+        if self._founded and beat.role == Role.ACTIVE and sender not in self.site.mesh.known:
+            self.site.mesh.remember(sender)  # there are two meshes, which must find each other
         for other in beat.others:
             if other != self.id and other not in self.nodes:
-                self._out.send(other, self._heartbeat())
+                self._out.send(other, self.heartbeat())
                 if other in beat.hears:  # perhaps only the sender can reach it
-                    frame = CODEC.encode(self._heartbeat())
+                    frame = CODEC.encode(self.heartbeat())
                     self._out.send(sender, RelayedMessage(other, self.id, frame))
 
-    def _add_node(
-        self, node: NodeId, url: str, load: float, need: Place | None, hears: tuple[NodeId, ...]
-    ) -> None:
+    def _add_node(self, node: NodeId, beat: NodeHeartbeat) -> None:
         if node not in self.nodes:
             self.registry.on_node_back(node)
-            self._out.send(node, self._heartbeat())
+            self._out.send(node, self.heartbeat())
             self._out.send(node, RetainedStatesRequest())
         now, known = self._clock(), self.nodes.get(node)
         direct = now if node not in self._out.relays else 0
         if known is not None:
             direct = known.last_direct
-        self.nodes[node] = KnownNode(url, load, need, hears, now, direct)
+        self.nodes[node] = KnownNode(beat, now, direct)
+        self._update_representatives()
         self._connections.set_urls(self.urls())
 
-    def _heartbeat(self) -> NodeHeartbeat:
+    def heartbeat(self) -> NodeHeartbeat:
+        """What this node tells of itself."""
+        scaling = self.scaling
         return NodeHeartbeat(
-            self.url,
-            self.site.load,
-            self._half_of_load(),
-            tuple(self.nodes),
-            self._directly_reachable(),
-        )
+            self.url, self.site.load, self.half_of_load(), tuple(self.nodes), scaling.role,
+            scaling.share, scaling.parameters.capacity, scaling.may_leave, scaling.reason,
+            self.site.place if self.site.ready else None, self._directly_reachable(),
+        )  # fmt: skip
 
     def _directly_reachable(self) -> tuple[NodeId, ...]:
         """The nodes that this one has heard directly, and lately."""
@@ -355,7 +409,7 @@ class ClusterNode:
     def _choose_relays(self) -> None:
         """For each node that is not heard directly, another that hears it."""
         relays = self._out.relays
-        heard = {node: self.nodes[node].hears for node in self._directly_reachable()}
+        heard = {node: self.nodes[node].beat.hears for node in self._directly_reachable()}
         for node in self.nodes:
             via = None if node in heard else find_relay(node, heard)
             if via is None:
@@ -374,8 +428,10 @@ class ClusterNode:
         return node in self._out.relays
 
     def urls(self) -> list[str]:
-        """URLs of the other nodes, for clients."""
-        return sorted(known.url for known in self.nodes.values())
+        """URLs of the other active nodes, for clients. If there are none, of all: should this node
+        fail, one of those that stand by takes over."""
+        nodes = self.serving_nodes() or self.nodes
+        return sorted(self.nodes[node].beat.url for node in nodes)
 
     def send_states(
         self, clients: Iterable[ClientState], nodes: Iterable[NodeId] | None = None
@@ -457,8 +513,8 @@ class ClusterNode:
     def tick(self) -> None:
         """What is due: called fifty times a second."""
         now = self._clock()
-        if self._leaving is not None:
-            self._leave_further(*self._leaving)
+        if self.stopping:
+            self._leave_further(now)
         if self._gone:
             return
         late, self._last_tick = now - self._last_tick > LATE, now
@@ -483,8 +539,9 @@ class ClusterNode:
             self.routing.forget(now)
             self._move_if_idle(now)
             self._check_entities(now)
+            self.scaling.step(now)
             self._choose_relays()
-            heartbeat = self._heartbeat()
+            heartbeat = self.heartbeat()
             self._out.send_many(list(self.nodes), heartbeat)
             for node in self._out.relays:
                 self._out.send_directly(node, heartbeat)

@@ -175,7 +175,7 @@ class Handover:
         # Clients that were taken back without an answer; until when an answer may still come.
         self._unanswered: dict[str, tuple[OfferedClient, Time]] = {}
         self._looked: Time = 0
-        self._clearing = False
+        self.steps = 0  # taken with clients that leave: a node that stops waits as long as it grows
 
     # At the old home.
 
@@ -221,9 +221,12 @@ class Handover:
         self._node.history.keep_since = min(since, default=FOREVER)
 
     def hand_over_all(self) -> None:
-        """This node stops: all clients go elsewhere."""
-        self._clearing = True
+        """All clients go elsewhere, and at once (`Scaling.clears`)."""
         self._last_attempt.clear()
+
+    @property
+    def _clearing(self) -> bool:
+        return self._node.scaling.clears
 
     @property
     def all_gone(self) -> bool:
@@ -279,17 +282,18 @@ class Handover:
                     x, y, *_ = leg(active.subscription.region, now)[0]
                     owner = node.site.heir((x, y))
                 break
-        if owner is not None and owner != node.id and owner in node.nodes:
+        serving = node.serving_nodes()
+        if owner is not None and owner != node.id and owner in serving:
             return owner
-        if not self._clearing or not node.nodes:
+        if not self._clearing or not serving:
             return None
-        return min(node.nodes, key=lambda one: node.nodes[one].load)
+        return min(serving, key=lambda one: node.nodes[one].beat.load)
 
     def receive(self, now: Time, message: Message, sender: NodeId) -> None:
         """Dispatches a message of the handover protocol."""
         match message:
             case HandoverOffer(ticket, holder):
-                if not self._node.stopping:
+                if not self._clearing:
                     self._expected[ticket] = ExpectedClient(sender, now + VALID, holder)
                     self._send(sender, HandoverAccepted(ticket))
             case HandoverAccepted(ticket):
@@ -297,7 +301,7 @@ class Handover:
                 known = self._node.nodes.get(sender)
                 if offer is not None and known is not None and offer.to == sender:
                     self._connections.reply(
-                        offer.connection, messages.MovedNotice(known.url, ticket)
+                        offer.connection, messages.MovedNotice(known.beat.url, ticket)
                     )
             case HandoverClaim(ticket):
                 offer = self._offers.pop(ticket, None)
@@ -305,6 +309,7 @@ class Handover:
                     self._send(sender, HandoverCancelled(ticket))
                 else:
                     self.claimed[ticket] = offer
+                    self.steps += 1
             case ClientTransfer():
                 self._on_transfer(now, message, sender)
             case HandoverConfirmed(ticket, settled):
@@ -369,6 +374,7 @@ class Handover:
         if departing is None:
             return
         departing.taken, departing.until = True, now + UNSETTLED
+        self.steps += 1
         if settled:
             del self._departing[ticket]
             self.ended.append((departing.connection, ELSEWHERE, CloseCode.GOING_AWAY))

@@ -44,6 +44,9 @@ new node                    any node
   │── NodeStopping ───────────▶ all nodes
   │── RelayedMessage ─────────▶│  and from there to a node that the sender does not reach
 
+overloaded node             node that stands by (the rules are in `scaling`)
+  │── CallIn ─────────────────▶│  it joins its site at this place, and says so in its heartbeat
+
 Messages are arrays on the wire: tags and the order of fields are the protocol, names are not.
 """
 
@@ -182,28 +185,50 @@ class SubscriptionOwned(ClusterMessage, frozen=True, tag=105):
 
 
 class ClusterJoinRequest(ClusterMessage, frozen=True, tag=106):
-    """A new node asks to join. Its clients connect to `url`."""
+    """A new node asks to join. Its clients connect to `url`. `standby`: it stands by at first."""
 
     url: Text
+    standby: bool = False
 
 
 class ClusterJoinReply(ClusterMessage, frozen=True, tag=107):
-    """The new node is a member. Its site begins at `place`; `gateway` is VSO's gateway site."""
+    """The new node is a member. Its site begins at `place`; `gateway` is VSO's gateway site.
+    `contact`: whose site it joins through, if not the sender's."""
 
     place: Place
     gateway: NodeId
+    contact: NodeId | None = None
 
 
 class NodeHeartbeat(ClusterMessage, frozen=True, tag=108):
     """The sender is alive. `load`: above 1 is too much. `need`: where another site would take over
-    half of the sender's load; None if it has nothing to share. `others`: nodes that it knows, and
-    `hears`: those that it hears directly."""
+    half of the sender's load; None if it has nothing to share. `others`: nodes that it knows.
+
+    `role`: see `scaling.Role`. `share`: its load against its `capacity`, in subscriptions.
+    `standby`: it may leave. `reason`: why it has this role. `site`: where its site is.
+    `hears`: the nodes that it hears directly.
+    """
 
     url: Text
     load: Annotated[float, Meta(ge=0, le=1e12)]
     need: Place | None
     others: tuple[NodeId, ...]
+    role: Annotated[int, Meta(ge=0, le=3)] = 0
+    share: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
+    capacity: Annotated[float, Meta(ge=1, le=1e12)] = 100_000.0
+    standby: bool = False
+    reason: Text = ""
+    site: Place | None = None
     hears: tuple[NodeId, ...] = ()
+
+
+class CallIn(ClusterMessage, frozen=True, tag=131):
+    """The sender is overloaded (`share`, `reason`), or stops: join your site at this place."""
+
+    place: Place
+    gateway: NodeId
+    share: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
+    reason: Text = ""
 
 
 class EntitiesLeft(ClusterMessage, frozen=True, tag=109):
@@ -340,6 +365,6 @@ OWN: tuple[type[Message], ...] = (
     NodeStopping, HandoverOffer, HandoverAccepted, HandoverClaim, ClientTransfer,
     HandoverCancelled, ForwardedRequest, Credential, LinkRefused, CountReply,
     RetainedStatesRequest, RetainedStatesReport, HandoverConfirmed, ClientReturned, EntityCheck,
-    EntitiesAbsent, StatesWithdrawn, RelayedMessage,
+    EntitiesAbsent, StatesWithdrawn, RelayedMessage, CallIn,
 )  # fmt: skip
 CODEC = Codec(*mesh_messages.MESSAGES, *MESSAGES, *OWN)

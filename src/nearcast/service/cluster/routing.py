@@ -47,7 +47,7 @@ from nearcast.service.cluster.recent_history import PastFlush
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, RemoteSubscriptions, block_of
 from nearcast.service.effects import Counted
 from nearcast.space.motion import SECOND, Time
-from nearcast.space.shapes import POINT
+from nearcast.space.shapes import POINT, Shape
 
 MOST_HOPS = 16  # then it goes round in circles
 LARGEST = 500_000  # bytes of payloads in one message
@@ -291,7 +291,7 @@ class Routing:
                 here[index] = index in ways
                 further.setdefault(entry, {})[index] = mode_code(TO_OWNER, hops + 1)
                 continue
-            for target in site.cast(shape, site.id if way == TO_OWNER else sender):
+            for target in _cast_targets(site, shape, site.id if way == TO_OWNER else sender):
                 further.setdefault(target, {})[index] = mode_code(SPREAD, hops + 1)
             previous_sites = site.previous_sites(shape) if way == TO_OWNER else ()
             for previous in (one for one in previous_sites if one in alive):
@@ -384,6 +384,14 @@ class Routing:
         for (_, home), (one, chosen) in late.items():
             self._ordering.add_for_home(outgoing, home, one, chosen)
         self._send_outgoing(outgoing)
+
+
+def _cast_targets(site: Site, area: Shape, sender: NodeId) -> list[NodeId]:
+    """The sites to which this one forwards a cast. One that has just left the mesh forwards it to
+    all that it knows there: they have its region now, and what they know already they ignore."""
+    if site.mesh.me is not None:
+        return site.cast(area, sender)
+    return [other for other in site.representatives if other != sender]
 
 
 def _split_by_size(several: Sequence[RemotePublication]) -> Iterable[tuple[int, int]]:

@@ -17,6 +17,7 @@ from nearcast.service.client_state import FlushDeliveries
 from nearcast.service.cluster.cluster_node import ClusterNode
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.relaying import RelayingOutbox
+from nearcast.service.cluster.scaling import ScalingParameters
 from nearcast.service.connection import Connection
 from nearcast.service.effects import Fault, Refuse
 from nearcast.service.service import FLUSH, Service
@@ -47,14 +48,16 @@ class ClusterService(Service):
         name: str = "",
         clients: int = 10_000,
         requests: int = 500,
+        scaling: ScalingParameters | None = None,
     ) -> None:
         out = RelayingOutbox(node_id)
         super().__init__(
             node_id, rng, realm, limits, name=name, clients=clients, requests=requests, out=out
         )
         self.cluster = ClusterNode(
-            node_id, out, rng, lambda: self.now, realm, self.connections, parameters
-        )
+            node_id, out, rng, lambda: self.now, realm, self.connections, parameters,
+            scaling or ScalingParameters(),
+        )  # fmt: skip
 
     # Inputs.
 
@@ -86,6 +89,12 @@ class ClusterService(Service):
         self._advance(now)
         self.cluster.handover.forward_request(connection, frame, packed)
         return self._drain()
+
+    def report_cpu(self, now: Time, share: float) -> list[Effect]:
+        """How much of a CPU core this node's process has used since the last report."""
+        self._advance(now)
+        self.cluster.scaling.report_cpu(share)
+        return self.out.drain()
 
     def link_broken(self, now: Time, node: NodeId) -> list[Effect]:
         """The link to another node has ended."""
@@ -143,6 +152,7 @@ class ClusterService(Service):
         except Exception as error:
             self.out.put(Fault("publications could not be passed on to other nodes", error, 1))
         super()._deliver(flushed)
+        self.cluster.scaling.count_deliveries(len(flushed))
         self.cluster.delivered()
         self._apply_decisions()
 
