@@ -13,17 +13,19 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import Annotated, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, TypeAlias
 
-import numpy as np
 from msgspec import Meta, Struct
-from numpy.typing import NDArray
 
 from nearcast.model.commands import Command
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector
+
+if TYPE_CHECKING:  # clients use timers and effects, and need no numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 # A number in a message. It is finite: the codec refuses NaN and infinity.
 Real: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
@@ -149,17 +151,17 @@ class DeliveryBatch(Struct, frozen=True):
     """Deliveries of one publication as columns: to `node[i]`, for its `subscription[i]`."""
 
     publication: Publication
-    node: NDArray[np.int64]
-    subscription: NDArray[np.int64]
+    node: "NDArray[np.int64]"
+    subscription: "NDArray[np.int64]"
     hops: int
 
 
 class KnownPositions(Struct, frozen=True):
     """Which other nodes each node knows, as columns, and where it believes each to be (x, y, z)."""
 
-    node: NDArray[np.int64]
-    other: NDArray[np.int64]
-    place: NDArray[np.float64]
+    node: "NDArray[np.int64]"
+    other: "NDArray[np.int64]"
+    place: "NDArray[np.float64]"
 
 
 class NodeGroup(Protocol):

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 import nearcast
 from nearcast.client import client as client_module
 from nearcast.client.client import Client, Disconnected, HandedOver, Reconnected
-from nearcast.client.inbox import RecentPublications
+from nearcast.client.recent_publications import RecentPublications
 from nearcast.client_protocol import messages
+from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc, point
+from support.client_parameters import set_parameters
 from support.join_targets import run
 from support.scripted_nodes import message_notice, nodes, until
 
@@ -64,7 +66,7 @@ def test_a_client_is_handed_over_and_receives_everything_once_and_in_order() -> 
 def test_what_the_former_node_said_earlier_is_heard_earlier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "HOLD_BACK_S", 60.0)
+    set_parameters(monkeypatch, hold_back=60 * SECOND)
 
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
@@ -108,7 +110,7 @@ def test_a_request_under_way_is_answered_by_whom_it_was_sent_to_and_later_ones_w
 def test_where_the_other_node_will_not_have_it_a_client_stays(
     trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "HANDOVER_S", 0.3)
+    set_parameters(monkeypatch, handover=SECOND * 3 // 10)
 
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
@@ -185,7 +187,7 @@ def test_a_client_whose_node_is_dead_goes_to_another_that_it_knows() -> None:
 def test_a_node_that_does_not_answer_does_not_keep_a_client_from_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "TRY_S", 0.1)
+    set_parameters(monkeypatch, attempt=SECOND // 10)
 
     async def story() -> None:
         with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -255,7 +257,7 @@ def test_a_client_that_was_handed_over_leaves_both_nodes() -> None:
 def test_a_node_that_does_not_say_goodbye_is_left_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "FORMER_NODE_S", 0.1)
+    set_parameters(monkeypatch, former_node=SECOND // 10)
 
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:

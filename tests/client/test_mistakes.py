@@ -11,13 +11,12 @@ from picows import WSMsgType
 
 import nearcast
 from nearcast.cli.terminal import summary_line, to_json
-from nearcast.client import client as client_module
-from nearcast.client import request_channel
 from nearcast.client.client import Client
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.payloads import MAX_NESTING
-from nearcast.space.motion import line, path
+from nearcast.space.motion import SECOND, line, path
 from nearcast.space.shapes import EVERYWHERE, ball, disc, point
+from support.client_parameters import set_parameters
 from support.join_targets import Join, in_both, run
 from support.scripted_nodes import ScriptedNode, message_notice, nodes, until
 
@@ -124,8 +123,7 @@ def test_who_says_nothing_readable_is_no_node() -> None:
 
 
 def test_nobody_waits_for_ever_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_channel, "ANSWER_S", 0.05)
-    monkeypatch.setattr(client_module, "ANSWER_S", 0.05)
+    set_parameters(monkeypatch, answer=SECOND // 20)
 
     async def story() -> None:
         async with nodes("n") as (node,):

@@ -177,6 +177,8 @@ def test_a_connection_that_breaks_at_the_last_moment_of_coming_back_is_made_agai
             link.lost("by accident")
             assert await notice_of(me) == Disconnected("by accident")
             assert await notice_of(me) == Reconnected([])
+            assert await notice_of(me) == Disconnected("once more")
+            assert await notice_of(me) == Reconnected([])
             assert link.opened == 3
 
     run(story())

@@ -73,8 +73,10 @@ def _check_heard(form: messages.Encoding, wire: Wire) -> None:
 class Link:
     """In place of a connection: whatever is asked is done."""
 
-    encoding = messages.MSGPACK
     max_frame_bytes = 2**20
+
+    def __init__(self, form: messages.Encoding) -> None:
+        self.encoding = form
 
     async def open(self, receive: OnMessage, lost: ConnectionLost) -> None:
         self.receive, self.lost = receive, lost
@@ -97,8 +99,8 @@ def loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-async def _listening() -> tuple[Client, Link]:
-    link = Link()
+async def _listening(form: messages.Encoding) -> tuple[Client, Link]:
+    link = Link(form)
     client = await Client(link, "me").open()
     await client.subscribe()
     client.messages()
@@ -111,8 +113,7 @@ def notices(form: messages.Encoding, data: bytes) -> None:
 
 
 async def _notices(form: messages.Encoding, data: bytes) -> None:
-    client, link = await _listening()
-    link.encoding = form
+    client, link = await _listening(form)
     for frame in frames(form, data):
         try:
             word = form.read_notice(frame)

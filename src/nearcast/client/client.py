@@ -13,24 +13,30 @@ raises `Refused` with the node's reason.
 
 In a cluster, the client is handed over to the node that is responsible for its part of the world,
 and reconnects to another node if its own is dead. The application sees this in `notices` only.
+
+All this is decided by a `ClientCore`, which has no sockets. The client is its host: it opens links,
+keeps timers, and gives answers to those who wait for them.
 """
 
 import asyncio
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
-from itertools import count
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
-from nearcast.client.inbox import Inbox, RecentPublications
-from nearcast.client.request_channel import ANSWER_S, RequestChannel, clock
+from nearcast.client import effects as do
+from nearcast.client.core import ClientCore
+from nearcast.client.effects import ClientEffect, ClientParameters
+from nearcast.client.inbox import Inbox
+from nearcast.client.received import Disconnected, Entity, HandedOver, Message
 from nearcast.client.request_checks import check_request, checked_attributes, checked_payload
-from nearcast.client.subscription import Entity, Message, Subscription
+from nearcast.client.subscription import Subscription
 from nearcast.client.websocket import ClientLink, WebSocketLink
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL
@@ -40,40 +46,29 @@ from nearcast.client_protocol.geometry_json import (
     as_region,
     extent_fields,
 )
-from nearcast.errors import InvalidRequestError, Refused
-from nearcast.model.subscription import Value
-from nearcast.space.motion import SECOND, Path, Time, path
+from nearcast.errors import InvalidRequestError
+from nearcast.model.subscription import Region, Value
+from nearcast.node import ClearTimer, SetTimer, Timer
+from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import EVERYWHERE, Shape, point
 
 if TYPE_CHECKING:
     from nearcast.client.client_trace import ClientTrace
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # before the first and a later attempt to reconnect
-TRY_S = 2.0  # plus the pause: for one of several nodes to answer, before the next is tried
-HANDOVER_S = 5.0  # for another node to welcome us; after that we stay with the present one
-FORMER_NODE_S = 10.0  # for the former node to send what it still has for us
-HOLD_BACK_S = 0.25  # that messages of the new node wait for earlier ones of the former node
-REMEMBERED_PUBLICATIONS = 4_096  # to drop duplicates during a handover
+__all__ = ["Client", "ClientNotice", "Disconnected", "HandedOver", "Reconnected", "connect"]
+
+PARAMETERS = ClientParameters()
 
 
-class Disconnected(Struct, frozen=True):
-    """The connection has ended. `code` is its WebSocket close code; 1006 if it just broke."""
-
-    reason: str
-    code: int = ABNORMAL
+def clock() -> Time:
+    """The local monotonic clock, in microseconds."""
+    return time.monotonic_ns() // 1000
 
 
 class Reconnected(Struct, frozen=True):
     """All subscriptions are in force again, except `refused`, which the node now refuses."""
 
     refused: list[Subscription]
-
-
-class HandedOver(Struct, frozen=True, tag_field="is", tag="handed over"):
-    """Another node serves this client now. It is the same entity, and nothing was lost."""
-
-    node: str  # its name
-    url: str
 
 
 Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
@@ -101,43 +96,57 @@ class Client:
         link_to: Callable[[str], ClientLink] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
-        self.entity = -1  # until the node has welcomed us
-        self.node = ""
-        self.nodes: list[str] = []  # addresses
-        self.limits: dict[str, float] = {}
+        self._core = ClientCore(
+            name, random.Random(), reconnects=reconnect, changes_nodes=link_to is not None,
+            encoding=link.encoding, parameters=PARAMETERS,
+        )  # fmt: skip
+        self._first_link = link  # to the address that the application gave
         self._link_to = link_to  # makes a link to another node's address
         self._token = token
-        self._reconnects = reconnect
         self._trace = trace
         self._client_trace: ClientTrace | None = None
+        self._effects: deque[ClientEffect] = deque()  # not done yet
+        self._performing = False
+        self._links: dict[int, ClientLink] = {}  # by connection
+        self._opening: dict[int, asyncio.Task[None]] = {}  # by connection
+        self._closing: dict[ClientLink, asyncio.Task[None]] = {}
+        self._timers: dict[Timer, asyncio.TimerHandle] = {}
+        self._welcome: asyncio.Future[None] | None = None  # while it is opened
+        self._answers: dict[int, asyncio.Future[Any]] = {}  # by the request's number
         self._subscriptions: dict[int, Subscription] = {}
-        self._numbers = 0
-        self._ids = count(1)
-        self._current = self._new_channel(link)  # to the node that serves us, or did last
-        self._serving = asyncio.Event()  # not set while joining, reconnecting or being handed over
-        self._handing_over = False
-        self._former: RequestChannel | None = None  # to the node that has just handed us over
-        # Messages to deliver after the last ones of the former node.
-        self._held_back: list[tuple[RequestChannel, Any]] = []
-        self._recent: RecentPublications | None = None
-        self._end_error: Exception | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._all_messages: Inbox[Message] | None = None
         self._notices: Inbox[ClientNotice] = Inbox(1_000)
 
+    @property
+    def entity(self) -> int:
+        return self._core.entity
+
+    @property
+    def node(self) -> str:
+        return self._core.node
+
+    @property
+    def nodes(self) -> list[str]:
+        return self._core.nodes
+
+    @property
+    def limits(self) -> dict[str, float]:
+        return self._core.limits
+
     async def open(self) -> "Client":
         """Connect and join. OSError or Refused if that fails: only later losses are repaired."""
-        if not self._serving.is_set():
-            try:
-                if self._trace is not None and self._client_trace is None:
-                    from nearcast.client.client_trace import ClientTrace
+        if self.entity < 0:
+            if self._trace is not None and self._client_trace is None:
+                from nearcast.client.client_trace import ClientTrace
 
-                    self._client_trace = ClientTrace(self._trace)
-                await self._join(self._current)
+                self._client_trace = ClientTrace(self._trace)
+            self._welcome = asyncio.get_running_loop().create_future()
+            try:
+                self._perform(self._core.open(clock()))
+                await self._welcome
             except BaseException:
-                await self._current.close()
+                await self._disconnect()
                 raise
-            self._serving.set()
         return self
 
     async def __aenter__(self) -> "Client":
@@ -148,16 +157,14 @@ class Client:
 
     async def close(self) -> None:
         """Leave the node. All iterations end."""
-        while self._tasks:  # one that ends may have started another
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._end(None, ConnectionError("this client has left"))
-        with suppress(ConnectionError):  # it may just have been lost
-            self._current.link.send(wire.LeaveRequest())
-        await self._current.close()
+        await self._disconnect()
         if self._client_trace is not None:
             await asyncio.to_thread(self._client_trace.close)
+
+    async def _disconnect(self) -> None:
+        self._perform(self._core.close(clock()))
+        while tasks := [*self._opening.values(), *self._closing.values()]:
+            await asyncio.wait(tasks)
 
     async def subscribe(
         self,
@@ -189,23 +196,20 @@ class Client:
         `Subscription.dropped`.
         """
         region = as_region(where)
-        self._numbers += 1
         request = wire.SubscribeRequest(
-            self._numbers, area_from_region(region), filter, channel, echo, variables or {},
+            0, area_from_region(region), filter, channel, echo, variables or {},
             watch, linger, list(rates), closest, budget,
         )  # fmt: skip
         check_request(request)
-        await self._ready()
-        subscription = Subscription(self.ask, self._forget, request, region, inbox)
-        self._subscriptions[subscription.number] = subscription  # its messages may come first
+        received: Inbox[Message] = Inbox(inbox)
+        await self._writable()
+        number, state, effects = self._core.subscribe(
+            clock(), request, region, isinstance(where, Shape)
+        )
+        subscription = Subscription(state, self.ask, self._change_area, self._forget, received)
+        self._subscriptions[subscription.number] = subscription
         try:
-            done = await self._request(request)
-            subscription.area_accepted(region, isinstance(where, Shape), done.t)
-            if watch:
-                await asyncio.wait_for(subscription.inside_known.wait(), ANSWER_S)
-        except TimeoutError:
-            self._forget(subscription)
-            raise ConnectionError("the node does not say who is inside") from None
+            await self._answer(number, effects)
         except BaseException:
             self._forget(subscription)
             raise
@@ -240,14 +244,17 @@ class Client:
             raise InvalidRequestError("a publication has a place")
         r, rx, ry, rz = extent_fields(shape)
         request = wire.PublishRequest(
-            shape.x, shape.y, checked_payload(self._current.link.encoding, payload), retain,
+            shape.x, shape.y, checked_payload(self._first_link.encoding, payload), retain,
             checked_attributes(attributes), channel, shape.z, r, rx, ry, rz, name=name,
         )  # fmt: skip
+        link = await self._writable()
         if confirm:
-            done = await self.ask(request)
+            done = await self._answer(*self._core.request(clock(), request))
             return int(done.publication or 0)
-        await self._ready()
-        self._current.link.send(request)
+        if link is not None:
+            link.send(request)
+        else:
+            await self._answer(*self._core.request(clock(), request, confirm=False))
         return 0
 
     async def withdraw(self, channel: str | None = None, *, name: str = "") -> None:
@@ -262,7 +269,7 @@ class Client:
         near = await self.ask(
             wire.NearbyRequest(area_from_region(as_region(where)), channel, limit)
         )
-        return [self._entity(self._current, entity) for entity in near.entities]
+        return [self._core.entity_of(entity) for entity in near.entities]
 
     async def move_to(self, place: Sequence[float], speed: float) -> float:
         """Move the area of every subscription that was made with a plain shape to `place`.
@@ -274,16 +281,8 @@ class Client:
         """
         if not 2 <= len(place) <= 3:
             raise InvalidRequestError("a place to move to is two or three numbers")
-        now = self.now()
-        walks: list[tuple[Subscription, Path]] = []
-        for subscription in self._subscriptions.values():
-            here = subscription.where(now)
-            if subscription.follows_client and here is not None and here != EVERYWHERE:
-                x, y, z = (*place, here.z)[:3]
-                walks.append((subscription, path(here, [(x, y, z)], speed)))
-        await asyncio.gather(
-            *(subscription.change_area(walk, True) for subscription, walk in walks)
-        )
+        walks = self._core.walks(clock(), place, speed)
+        await asyncio.gather(*(self._change_area(number, walk, True) for number, walk in walks))
         return max((sum(leg.duration or 0 for leg in w.legs) / SECOND for _, w in walks), default=0)
 
     def messages(self, inbox: int = 10_000) -> Inbox[Message]:
@@ -300,53 +299,84 @@ class Client:
 
     def now(self) -> Time:
         """The node's clock as estimated here, in microseconds of Unix time."""
-        return clock() + (self._current.clock_offset or 0)
+        return self._core.node_time(clock())
 
     async def ask(self, request: Any) -> Any:
         """Send a request and wait for its answer. Refused says why the node does not accept it."""
         if not isinstance(request, wire.PublishRequest):
             check_request(request)
-        await self._ready()
-        return await self._request(request)
+        await self._writable()
+        return await self._answer(*self._core.request(clock(), request))
+
+    # Requests and those who wait for their answers.
+
+    async def _change_area(self, number: int, region: Region | str, follows: bool) -> None:
+        request = wire.MoveRequest(number, area_from_region(region))
+        check_request(request)
+        await self._writable()
+        await self._answer(*self._core.move(clock(), request, region, follows))
+
+    async def _writable(self) -> ClientLink | None:
+        """The link to the node that serves us, when it has room; None while requests wait."""
+        serving = self._core.serving
+        if serving is None:
+            return None
+        link = self._links[serving]
+        await link.writable()
+        return link if self._core.serving == serving else None
+
+    async def _answer(self, number: int, effects: list[ClientEffect]) -> Any:
+        """Do this, and wait for the answer to the request."""
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._perform(effects)
+            return await answer
+        finally:
+            del self._answers[number]
+            if answer.cancelled():
+                self._perform(self._core.abandon(clock(), number))
 
     def _forget(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription.number, None)
 
-    async def _ready(self) -> None:
-        while True:
-            await self._serving.wait()
-            if self._end_error is not None:
-                raise self._end_error
-            await self._current.link.writable()
-            if self._serving.is_set():
-                return
+    # What links and timers call.
 
-    async def _request(self, request: Any) -> Any:
-        number = next(self._ids)
-        if self._client_trace is not None and isinstance(request, wire.SubscribeRequest):
-            self._client_trace.subscribe_requested(number, request.subscription)
-        return await self._current.ask(number, request)
+    def _receive(self, connection: int, kind: type[Struct], notice: Any) -> None:
+        if kind is wire.MessageNotice:  # first: most notices are messages
+            if connection in self._links:
+                message = self._core.message(connection, notice)
+                if type(message) is Message and not self._performing:
+                    self._deliver(message)
+                elif message is not None:
+                    self._perform([message])
+            return
+        if kind is wire.WelcomeNotice and (link := self._links.get(connection)) is not None:
+            link.max_frame_bytes = int(notice.limits.get("frame", link.max_frame_bytes))
+        elif kind is wire.DoneNotice and self._client_trace is not None:
+            self._client_trace.answered(notice.id, notice.subscription)
+        self._perform(self._core.received(clock(), connection, kind, notice))
 
-    # Joining, reconnecting, and handover to another node.
+    def _lost(self, connection: int, reason: str, code: int = ABNORMAL) -> None:
+        self._links.pop(connection, None)
+        self._perform(self._core.lost(clock(), connection, reason, code))
 
-    def _new_channel(self, link: ClientLink) -> RequestChannel:
-        return RequestChannel(link, self._receive, self._connection_lost)
+    def _wake(self, timer: Timer) -> None:
+        del self._timers[timer]
+        self._perform(self._core.wake(clock(), timer))
 
-    def _start_task(self, act: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(act)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _join(self, channel: RequestChannel, ticket: str = "") -> None:
-        """Join through this channel; when the node welcomes us, it is the current one."""
-        token = await self._current_token()  # first: a connection must join within seconds
-        await channel.open()
-        await self._current.wait_until_answered()
-        await channel.ask(next(self._ids), wire.JoinRequest(self.name, token, ticket=ticket))
-        if channel.closed is not None:
-            raise channel.closed
-        if self._current is not channel:
-            raise ConnectionError("the node has welcomed another entity")
+    async def _open(self, connection: int, link: ClientLink) -> None:
+        try:
+            if (closing := self._closing.get(link)) is not None:  # it was used before
+                await asyncio.wait([closing])
+            token = await self._current_token()  # first: a connection must join within seconds
+            await link.open(partial(self._receive, connection), partial(self._lost, connection))
+        except Exception as why:
+            del self._opening[connection]
+            self._links.pop(connection, None)
+            self._perform(self._core.connect_failed(clock(), connection, why))
+        else:
+            del self._opening[connection]
+            self._perform(self._core.connected(clock(), connection, token))
 
     async def _current_token(self) -> str:
         """The token as it is now. Without one, ConnectionError, as if there were no node."""
@@ -358,211 +388,141 @@ class Client:
         except Exception as why:
             raise ConnectionError(f"there is no token: {why}") from why
 
-    def _welcomed(self, channel: RequestChannel, notice: Any) -> None:
-        channel.link.max_frame_bytes = int(notice.limits.get("frame", channel.link.max_frame_bytes))
-        if self._handing_over and notice.entity != self.entity:
+    # What the core asks for.
+
+    def _perform(self, effects: Iterable[ClientEffect]) -> None:
+        """Do all this. What a link answers at once is done after what was asked for before."""
+        self._effects.extend(effects)
+        if self._performing:
             return
-        if self._handing_over:  # the former node sends until it has nothing left for us
-            self._start_task(self._current.drain(FORMER_NODE_S))
-            if self._former is not None:
-                self._release_held_back(self._former)
-            self._former = self._current
-            asyncio.get_running_loop().call_later(
-                HOLD_BACK_S, self._release_held_back, self._current
-            )
-        self._current = channel
-        self.entity, self.node, self.limits = notice.entity, notice.node, notice.limits
-        self._set_nodes(notice.nodes)
-        if self._client_trace is not None and not self._handing_over:
-            self._client_trace.joined(self.now(), self.entity)
-
-    def _release_held_back(self, former: RequestChannel) -> None:
-        """The former node has sent everything: deliver what the new one sent in the meantime."""
-        if former is self._former:
-            held_back, self._former, self._held_back = self._held_back, None, []
-            for channel, notice in held_back:
-                self._deliver(channel, notice)
-
-    def _set_nodes(self, nodes: list[str]) -> None:
-        """Other nodes of the cluster. Only with several nodes can a publication arrive twice."""
-        self.nodes = nodes
-        if nodes and self._recent is None:
-            self._recent = RecentPublications(REMEMBERED_PUBLICATIONS)
-
-    def _connection_lost(self, channel: RequestChannel) -> None:
-        """Reconnect, if it was the current channel and no join or handover is under way."""
-        self._release_held_back(channel)
-        why = channel.closed
-        if (
-            why is None
-            or channel is not self._current
-            or not self._serving.is_set()
-            or self._end_error
-        ):
-            return
-        if not self._reconnects:
-            self._end(why, why)
-            return
-        self._serving.clear()
-        self._notices.put(Disconnected(why.reason, why.code))
-        self._start_task(self._reconnect())
-
-    async def _reconnect(self) -> None:
-        """Try until a node welcomes us, with growing pauses of random length (no stampede)."""
-        pause = FIRST_PAUSE_S
-        while True:
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            links, refusals = self._links_to_try(), list[Refused]()
-            patience = TRY_S + pause if len(links) > 1 else None
-            for link in links:
-                channel = self._new_channel(link)
-                try:
-                    async with asyncio.timeout(patience):
-                        await self._join(channel)
-                    known = list(self._subscriptions.values())
-                    refused = [s for s in known if not await self._resubscribe(s)]
-                    if channel.closed is not None:
-                        raise channel.closed
-                except OSError:
-                    await channel.close()
-                except Refused as why:  # of the join
-                    refusals.append(why)
-                    await channel.close()
-                else:
-                    self._serving.set()
-                    self._notices.put(Reconnected(refused))
-                    return
-            if len(refusals) == len(links):
-                self._end(refusals[0], refusals[0])
-                return
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-
-    def _links_to_try(self) -> list[ClientLink]:
-        """To the last node first, then to the others of the cluster in random order."""
-        if self._link_to is None:
-            return [self._current.link]
-        others = random.sample(self.nodes, len(self.nodes))
-        return [self._current.link, *map(self._link_to, others)]
-
-    async def _hand_over(self, link: ClientLink, moved: Any) -> None:
-        """Join the other node. Until it welcomes us, the present one serves us.
-
-        Requests wait in the meantime, so that they take effect in order. Publications that both
-        nodes send are recognised by their numbers.
-        """
-        channel = self._new_channel(link)
-        self._serving.clear()
-        self._handing_over = True
+        self._performing = True
         try:
-            async with asyncio.timeout(HANDOVER_S):
-                await self._join(channel, moved.ticket)
-        except (OSError, Refused):
-            pass
+            while self._effects:
+                effect = self._effects.popleft()
+                _ACTS[type(effect)](self, effect)
         finally:
-            self._handing_over = False
-            if self._current is not channel:
-                await channel.close()
-        self._serving.set()
-        if self._current is channel:
-            self._notices.put(HandedOver(self.node, moved.to))
-        self._connection_lost(self._current)  # if it was lost in the meantime
+            self._performing = False
 
-    async def _resubscribe(self, subscription: Subscription) -> bool:
-        request, region = subscription.request_at(self.now())
+    def _connect(self, effect: do.Connect) -> None:
+        number, link = effect.connection, self._first_link
+        if effect.url is not None:
+            assert self._link_to is not None
+            link = self._link_to(effect.url)
+        self._links[number] = link
+        self._opening[number] = asyncio.ensure_future(self._open(number, link))
+
+    def _close_link(self, effect: do.Disconnect) -> None:
+        link = self._links.pop(effect.connection, None)
+        if link is None:
+            return  # it was lost in the meantime
+        closing = asyncio.ensure_future(
+            _close_link(link, self._opening.pop(effect.connection, None))
+        )
+        self._closing[link] = closing
+        closing.add_done_callback(lambda _: self._closing.pop(link, None))
+
+    def _send(self, effect: do.Ask) -> None:
+        request, link = effect.request, self._links.get(effect.connection)
+        if self._client_trace is not None and isinstance(request, wire.SubscribeRequest):
+            self._client_trace.subscribe_requested(effect.number, request.subscription)
         try:
-            done = await self._request(request)
-        except Refused as why:
-            self._forget(subscription)
-            subscription.end(why)
-            return False
-        if request.area.formula is None:
-            subscription.area_accepted(region, subscription.follows_client, done.t)
-        return True
+            if link is None:
+                raise ConnectionError("there is no connection")
+            link.send(request)
+        except (ConnectionError, InvalidRequestError) as why:
+            self._failed(do.Failed(effect.number, why))
+            self._effects.extend(self._core.not_sent(clock(), effect.number, why))
 
-    def _end(self, why: Exception | None, later: Exception) -> None:
-        """End for good: iterations end, with the error `why` if given; requests raise `later`."""
-        if self._end_error is None:
-            self._end_error = later
-            self._serving.set()
-            self._current.fail(later)
-            for subscription in self._subscriptions.values():
-                subscription.end(why)
-            for inbox in (self._all_messages, self._notices):
-                if inbox is not None:
-                    inbox.end(why)
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._clear_timer(effect)
+        self._timers[effect.timer] = asyncio.get_running_loop().call_later(
+            effect.delay / SECOND, self._wake, effect.timer
+        )
 
-    # Notices of the node.
+    def _clear_timer(self, effect: SetTimer | ClearTimer) -> None:
+        handle = self._timers.pop(effect.timer, None)
+        if handle is not None:
+            handle.cancel()
 
-    def _receive(self, channel: RequestChannel, kind: type[Struct], notice: Any) -> None:
-        if kind is wire.MessageNotice:
-            self._deliver(channel, notice)
-        elif kind is wire.WelcomeNotice:
-            self._welcomed(channel, notice)
-        elif kind is wire.DoneNotice:
-            if self._client_trace is not None:
-                self._client_trace.answered(notice.id, notice.subscription)
-        elif kind in (
-            wire.InsideNotice,
-            wire.EnterNotice,
-            wire.LeaveNotice,
-            wire.MovedNotice,
-            wire.NodesNotice,
-        ):
-            if channel is self._current:  # a former node's are out of date
-                self._apply_notice(channel, kind, notice)
-        elif kind is not wire.NearbyNotice:
-            event: Any = kind(*astuple(notice))  # the declared class, also after MessagePack
-            self._notices.put(event)
+    def _answered(self, effect: do.Answered) -> None:
+        answer = self._answers.get(effect.number)
+        if answer is not None and not answer.done():
+            answer.set_result(effect.notice)
 
-    def _apply_notice(self, channel: RequestChannel, kind: type[Struct], notice: Any) -> None:
-        if kind is wire.NodesNotice:
-            self._set_nodes(notice.nodes)
-            return
-        if kind is wire.MovedNotice:
-            if self._link_to is not None and self._serving.is_set():
-                self._set_nodes(self.nodes or [notice.to])
-                self._start_task(self._hand_over(self._link_to(notice.to), notice))
-            return
-        subscription = self._subscriptions.get(notice.subscription)
-        if subscription is None:
-            return  # it has ended in the meantime
-        if kind is wire.InsideNotice:
-            subscription.set_inside([self._entity(channel, entity) for entity in notice.entities])
-        elif kind is wire.EnterNotice:
-            subscription.entity_entered(self._entity(channel, notice.entity))
-        else:
-            subscription.entity_left(notice.entity, notice.gone)
+    def _failed(self, effect: do.Failed) -> None:
+        answer = self._answers.get(effect.number)
+        if answer is not None and not answer.done():
+            answer.set_exception(effect.why)
 
-    def _deliver(self, channel: RequestChannel, notice: Any) -> None:
-        if self._former is not None and channel is not self._former:
-            self._held_back.append((channel, notice))
-            return
-        to, again = notice.to, False
-        if self._recent is not None:
-            to, again = self._recent.add(notice.publication, to)
-            if again and not to:
-                return
-        message = Message(
-            notice.source, notice.publication, notice.t,
-            notice.x, notice.y, notice.z, notice.r, notice.rx, notice.ry, notice.rz,
-            channel.link.encoding.try_decode_payload(notice.payload), notice.attributes,
-            notice.channel, notice.retain, to,
-        )  # fmt: skip
+    def _deliver(self, message: Message, again: bool = False) -> None:
         if self._client_trace is not None:
             self._client_trace.delivered(
-                max(self.now(), notice.t), self.entity, notice.publication, to
+                max(self.now(), message.t), self.entity, message.publication, message.to
             )
-        for number in to:
+        for number in message.to:
             subscription = self._subscriptions.get(number)
             if subscription is not None:
-                subscription.update_entity(message)
                 subscription.messages.put(message)
         if self._all_messages is not None and not again:
             self._all_messages.put(message)
 
-    def _entity(self, channel: RequestChannel, e: wire.EntityState) -> Entity:
-        payload = channel.link.encoding.try_decode_payload(e.payload)
-        return Entity(e.entity, e.t, e.x, e.y, e.z, e.name, e.attributes, payload)
+    def _changed(self, effect: do.Changed) -> None:
+        subscription = self._subscriptions.get(effect.subscription)
+        if subscription is not None:
+            subscription.changed(effect.change)
+
+    def _welcomed(self, effect: do.Welcomed) -> None:
+        if self._client_trace is not None:
+            self._client_trace.joined(self.now(), effect.entity)
+        if self._welcome is not None and not self._welcome.done():
+            self._welcome.set_result(None)
+
+    def _subscription_ended(self, effect: do.SubscriptionEnded) -> None:
+        """It is kept until `Reconnected` names it."""
+        self._subscriptions[effect.subscription].end(effect.why)
+
+    def _served_again(self, effect: do.ServedAgain) -> None:
+        refused = [self._subscriptions.pop(number) for number in effect.refused]
+        self._notices.put(Reconnected(refused))
+
+    def _ended(self, effect: do.Ended) -> None:
+        for handle in self._timers.values():
+            handle.cancel()
+        self._timers.clear()
+        if self._welcome is not None and not self._welcome.done():
+            self._welcome.set_exception(effect.why or ConnectionError("this client has left"))
+        for subscription in self._subscriptions.values():
+            subscription.end(effect.why)
+        for inbox in (self._all_messages, self._notices):
+            if inbox is not None:
+                inbox.end(effect.why)
+
+
+_ACTS: dict[type, Callable[[Client, Any], None]] = {
+    Message: Client._deliver,
+    do.Again: lambda client, effect: client._deliver(effect.message, again=True),
+    do.Connect: Client._connect,
+    do.Disconnect: Client._close_link,
+    do.Ask: Client._send,
+    SetTimer: Client._set_timer,
+    ClearTimer: Client._clear_timer,
+    do.Answered: Client._answered,
+    do.Failed: Client._failed,
+    do.Changed: Client._changed,
+    do.Welcomed: Client._welcomed,
+    do.SubscriptionEnded: Client._subscription_ended,
+    do.ServedAgain: Client._served_again,
+    do.Told: lambda client, effect: client._notices.put(effect.notice),
+    do.Ended: Client._ended,
+}
+
+
+async def _close_link(link: ClientLink, opening: "asyncio.Task[None] | None") -> None:
+    """Close a link, or give up opening it."""
+    if opening is not None:
+        opening.cancel()
+        await asyncio.wait([opening])
+    await link.close()
 
 
 def _point(place: Sequence[float]) -> Shape:

@@ -1,4 +1,4 @@
-"""Bounded queues of what has arrived, and the memory that drops duplicates."""
+"""Bounded queues of what has arrived."""
 
 import asyncio
 from collections import deque
@@ -24,11 +24,12 @@ class Inbox(Generic[Item]):
         return len(self._items)
 
     def put(self, item: Item) -> None:
-        if len(self._items) == self.size:
+        if not self._items:  # only then may somebody wait
+            self._arrived.set()
+        elif len(self._items) == self.size:
             self._items.popleft()
             self.dropped += 1
         self._items.append(item)
-        self._arrived.set()
 
     def end(self, why: Exception | None) -> None:
         """Nothing more arrives. Iterations take what is left, then end or raise `why`."""
@@ -46,25 +47,3 @@ class Inbox(Generic[Item]):
             self._arrived.clear()
             await self._arrived.wait()
         return self._items.popleft()
-
-
-class RecentPublications:
-    """The last publications received and for which subscriptions: `size` to 2 × `size` of them."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._newer: dict[int, list[int]] = {}
-        self._older: dict[int, list[int]] = {}
-
-    def add(self, publication: int, to: list[int]) -> tuple[list[int], bool]:
-        """The subscriptions for which it is new, and whether it was received before."""
-        had = self._newer.get(publication) or self._older.get(publication)
-        if had is None:
-            if len(self._newer) >= self._size:
-                self._older, self._newer = self._newer, {}
-            self._newer[publication] = to
-            return to, False
-        fresh = [number for number in to if number not in had]
-        if fresh:
-            self._newer[publication] = had + fresh
-        return fresh, True

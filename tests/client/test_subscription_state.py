@@ -2,9 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from nearcast.client.subscription import Subscription
+from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol.geometry_json import area_from_region, region_from_area
 from nearcast.client_protocol.messages import SubscribeRequest
 from nearcast.model.subscription import Filter, Formula, Region, Value
@@ -13,12 +12,8 @@ from nearcast.space.shapes import disc, point
 from support.random_motions import distance, moments, motions
 
 
-def subscription(region: Region | str, condition: str | None = None) -> Subscription:
-    async def ask(_request: object) -> None:
-        raise AssertionError("nobody is asked")
-
-    request = SubscribeRequest(1, area_from_region(region), condition)
-    return Subscription(ask, lambda _: None, request, region, 1)
+def subscription(region: Region | str, condition: str | None = None) -> SubscriptionState:
+    return SubscriptionState(SubscribeRequest(1, area_from_region(region), condition), region)
 
 
 @given(motions, st.integers(0, 10**9), st.integers(0, 10**9), moments)
@@ -60,7 +55,6 @@ def test_a_filter_goes_on_when_its_area_moves_and_begins_anew_with_a_formula() -
     here.area_accepted(here.region, True, 7 * SECOND)
     here.area_accepted(Moving(disc(9, 0, 1)), True, 10 * SECOND)
     assert here.request_at(12 * SECOND)[0].filter == "k < (t + 5.0)"
-    here.request = replace(here.request, area=area_from_region("x < t"))
-    here.area_accepted("x < t", False, 13 * SECOND)
+    here.moved(area_from_region("x < t"), "x < t", False, 13 * SECOND)
     request, _ = here.request_at(15 * SECOND)
     assert (request.filter, request.area.formula) == ("k < (t + 2.0)", "x < (t + 2.0)")

@@ -1,0 +1,69 @@
+"""Messages as an application gets them: decoded, once, and those of a former node first."""
+
+from typing import Any
+
+from nearcast.client.effects import Again
+from nearcast.client.received import Entity, Message
+from nearcast.client.recent_publications import RecentPublications
+from nearcast.client.subscription_state import SubscriptionState
+from nearcast.client_protocol import messages as wire
+
+
+class MessageOrder:
+    """What becomes of the messages of one client, for its core."""
+
+    def __init__(
+        self, encoding: wire.Encoding, subscriptions: dict[int, SubscriptionState]
+    ) -> None:
+        self._encoding, self._decode = encoding, encoding.decode_value
+        self._subscriptions = subscriptions
+        self.presence_known = False  # has a node said who is inside any area?
+        self.former: int | None = None  # the connection whose messages come first
+        self._held_back: list[tuple[int, Any]] = []
+        self._recent: RecentPublications | None = None
+
+    def drop_duplicates(self, remembered: int) -> None:
+        """From now on. They cost something, and only several nodes send them."""
+        if self._recent is None:
+            self._recent = RecentPublications(remembered)
+
+    def release(self) -> list[Message | Again]:
+        """The former node has sent everything: what the new one has sent in the meantime."""
+        held_back, self.former, self._held_back = self._held_back, None, []
+        effects = [self.message(connection, notice) for connection, notice in held_back]
+        return [effect for effect in effects if effect is not None]
+
+    def message(self, connection: int, notice: Any) -> Message | Again | None:
+        """A message of the node at this connection, which must be open: it is delivered, held back
+        or dropped."""
+        if self.former is not None and connection != self.former:
+            self._held_back.append((connection, notice))
+            return None
+        to, again = notice.to, False
+        if self._recent is not None:
+            to, again = self._recent.add(notice.publication, to)
+            if again and not to:
+                return None
+        payload: Any = notice.payload
+        try:
+            payload = self._decode(payload) if payload else None
+        except wire.DECODE_ERRORS:
+            payload = self._encoding.try_decode_payload(payload)
+        message = Message(
+            notice.source, notice.publication, notice.t,
+            notice.x, notice.y, notice.z, notice.r, notice.rx, notice.ry, notice.rz,
+            payload, notice.attributes, notice.channel, notice.retain, to,
+        )  # fmt: skip
+        if message.retain and self.presence_known:
+            for number in to:
+                state = self._subscriptions.get(number)
+                if state is not None:
+                    state.update_entity(message)
+        return Again(message) if again else message
+
+    def entity(self, state: wire.EntityState) -> Entity:
+        """An entity as the application sees it."""
+        payload = self._encoding.try_decode_payload(state.payload)
+        return Entity(
+            state.entity, state.t, state.x, state.y, state.z, state.name, state.attributes, payload
+        )

@@ -1,0 +1,79 @@
+"""What a client's application receives: messages, entities and their changes, the connection's."""
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from nearcast.client_protocol.close_codes import ABNORMAL
+from nearcast.client_protocol.geometry_json import shape_from_fields
+from nearcast.model.subscription import Value
+from nearcast.space.motion import Time
+from nearcast.space.shapes import Shape
+
+
+class Message(Struct, frozen=True):
+    """A publication that this client receives."""
+
+    source: int  # the entity that published it
+    publication: int  # its number, unique on the node and in its cluster
+    t: Time  # when it was accepted: microseconds of Unix time by the node's clock
+    x: float  # the centre of where it was published
+    y: float
+    z: float
+    r: float | None  # the radius, of a disc or ball
+    rx: float | None  # the half-extents, of a box
+    ry: float | None
+    rz: float | None
+    payload: Any  # None without one; an `Unreadable` if it cannot be decoded
+    attributes: dict[str, Value]  # what filters look at
+    channel: str
+    retain: bool  # it is the publisher's state from now on
+    to: list[int]  # the numbers of the subscriptions that it is for (`Subscription.number`)
+
+    @property
+    def shape(self) -> Shape:
+        """Where it was published: a point, a disc, a ball or a box."""
+        return shape_from_fields(self.x, self.y, self.z, self.r, self.rx, self.ry, self.rz)
+
+
+class Entity(Struct, frozen=True):
+    """An entity and its retained state: what it last published with `retain`, and where."""
+
+    entity: int  # its number; that of its client is `Client.entity`
+    t: Time  # when the state was published: microseconds of Unix time by the node's clock
+    x: float  # where
+    y: float
+    z: float
+    name: str  # of its client, or the `name` under which it was published
+    attributes: dict[str, Value]
+    payload: Any
+
+
+class Entered(Struct, frozen=True):
+    """An entity is now in the area of a watching subscription."""
+
+    entity: Entity  # with its state
+
+
+class Left(Struct, frozen=True):
+    """An entity is no longer in the area of a watching subscription."""
+
+    entity: Entity  # with its last known state
+    gone: bool  # True: it has ended its state or left the node; False: it is outside the area
+
+
+Change: TypeAlias = Entered | Left
+
+
+class Disconnected(Struct, frozen=True):
+    """The connection has ended. `code` is its WebSocket close code; 1006 if it just broke."""
+
+    reason: str
+    code: int = ABNORMAL
+
+
+class HandedOver(Struct, frozen=True, tag_field="is", tag="handed over"):
+    """Another node serves this client now. It is the same entity, and nothing was lost."""
+
+    node: str  # its name
+    url: str

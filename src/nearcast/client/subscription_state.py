@@ -1,0 +1,97 @@
+"""A subscription as a client core knows it: how to continue it, and the entities inside."""
+
+from msgspec.structs import replace
+
+from nearcast.client.received import Change, Entered, Entity, Left, Message
+from nearcast.client_protocol.geometry_json import Area, area_from_region, shift_time
+from nearcast.client_protocol.messages import SubscribeRequest
+from nearcast.model.commands import continue_region
+from nearcast.model.subscription import Region
+from nearcast.space.motion import SECOND, Moving, Path, Time
+from nearcast.space.shapes import Shape
+
+
+class SubscriptionState:
+    """What a node has accepted of a subscription, and whom it has said to be inside."""
+
+    __slots__ = (
+        "area_since", "filter_since", "follows_client", "inside", "inside_known", "region",
+        "request",
+    )  # fmt: skip
+
+    def __init__(self, request: SubscribeRequest, region: Region | str) -> None:
+        self.request = request
+        self.region = region
+        self.follows_client = False  # does `ClientCore.walks` move it?
+        self.area_since: Time = 0  # when the clock `t` of its area began
+        self.filter_since: Time = 0  # and that of its filter
+        self.inside: dict[int, Entity] = {}  # by entity, kept up to date
+        self.inside_known = False  # has the first `inside` arrived?
+
+    @property
+    def number(self) -> int:
+        return self.request.subscription
+
+    def area_accepted(self, region: Region | str, follows_client: bool, t: Time) -> None:
+        """The node has accepted this region at `t`."""
+        self.region = region if isinstance(region, str) else region.stamped(t)
+        self.follows_client = follows_client
+        self.area_since = t
+        # A filter's clock goes on, unless a formula begins: they share one.
+        if self.request.area.formula is not None or not self.filter_since:
+            self.filter_since = t
+
+    def moved(self, area: Area, region: Region | str, follows_client: bool, t: Time) -> None:
+        """The node has given it this area at `t`."""
+        self.request = replace(self.request, area=area)
+        self.area_accepted(region, follows_client, t)
+
+    def tuned(self, variables: dict[str, float]) -> None:
+        """The node has accepted these values of variables."""
+        self.request = replace(self.request, variables=self.request.variables | variables)
+
+    def where(self, t: Time) -> Shape | None:
+        """The area as it is at `t`; None for a formula, which has no shape."""
+        return self.region.at(t) if isinstance(self.region, Moving | Path) else None
+
+    def request_at(self, t: Time) -> tuple[SubscribeRequest, Region | str]:
+        """The request that continues it at `t` on a node that does not know it."""
+        request, names = self.request, frozenset(self.request.variables)
+        if request.filter is not None:
+            seconds = max(0, t - self.filter_since) / SECOND
+            request = replace(request, filter=shift_time(request.filter, seconds, names))
+        if request.area.formula is not None:
+            seconds = max(0, t - self.area_since) / SECOND
+            formula = shift_time(request.area.formula, seconds, names)
+            return replace(request, area=Area(formula=formula)), self.region
+        assert not isinstance(self.region, str)
+        region = continue_region(self.region, t).stamped(0)
+        return replace(request, area=area_from_region(region)), region
+
+    # Who is inside.
+
+    def update_entity(self, message: Message) -> None:
+        """A retained message is the new state of an entity inside."""
+        known = self.inside.get(message.source)
+        if known is not None:
+            self.inside[message.source] = Entity(
+                known.entity, message.t, message.x, message.y, message.z,
+                known.name, message.attributes, message.payload,
+            )  # fmt: skip
+
+    def set_inside(self, entities: list[Entity]) -> list[Change]:
+        """All entities inside, as the node lists them."""
+        self.inside_known = True
+        present = {entity.entity for entity in entities}
+        absent = [number for number in self.inside if number not in present]
+        changes = [change for number in absent for change in self.entity_left(number, gone=False)]
+        return changes + [change for one in entities for change in self.entity_entered(one)]
+
+    def entity_entered(self, entity: Entity) -> list[Change]:
+        new = entity.entity not in self.inside
+        self.inside[entity.entity] = entity
+        return [Entered(entity)] if new else []
+
+    def entity_left(self, number: int, gone: bool) -> list[Change]:
+        known = self.inside.pop(number, None)
+        return [] if known is None else [Left(known, gone)]
