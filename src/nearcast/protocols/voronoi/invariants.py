@@ -6,7 +6,7 @@ changed. Whether every subscription has one owner, at the right site, with all r
 asked when nothing is under way: see `find_violations`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -30,13 +30,9 @@ class SingleOwners:
         self._seen: dict[NodeId, tuple[Site, int, dict[SubscriptionId, Record]]] = {}
 
     def violations(self, nodes: Mapping[NodeId, Node], now: Time) -> list[str]:  # noqa: ARG002
-        return self.violations_of(list(sites_of(nodes)))
-
-    def violations_of(self, sites: Sequence[Site]) -> list[str]:
-        """The same, whoever hosts the sites."""
         found: list[str] = []
         changed = False
-        for site in sites:
+        for site in sites_of(nodes):
             life, revision, before = self._seen.get(site.id, (None, -1, {}))
             if life is site and revision == site.ownership.records.revision:
                 continue
@@ -46,12 +42,12 @@ class SingleOwners:
                 found += _epochs_gone_back(site, before, records)
             self._seen[site.id] = site, site.ownership.records.revision, records
         if changed and self._calm:
-            found += self._owned_twice(sites)
+            found += self._owned_twice(nodes)
         return found
 
-    def _owned_twice(self, sites: Sequence[Site]) -> Iterator[str]:
+    def _owned_twice(self, nodes: Mapping[NodeId, Node]) -> Iterator[str]:
         owners: dict[SubscriptionId, NodeId] = {}
-        for site in sites:
+        for site in sites_of(nodes):
             for subscription, record in self._seen[site.id][2].items():
                 if record.owner == site.id:
                     other = owners.setdefault(subscription, site.id)

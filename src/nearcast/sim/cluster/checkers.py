@@ -1,10 +1,11 @@
 """What must hold in a simulated cluster; a violation is an InvariantError, and the run ends.
 
 At every moment: nothing is delivered twice, neither on a connection nor to an application; each
-publisher's publications arrive in order; no site goes back to an older epoch of a record. At the
-end: nothing was delivered that nobody asked for, and every miss is explained by a fault. When the
-cluster has recovered from the last fault: every client is served by one server, every server knows
-exactly the living states, and what is published from then on is delivered exactly.
+publisher's publications arrive in order; no two sites own a record in one epoch. At the end:
+nothing was delivered that nobody asked for, and every miss is explained by a fault. When the
+cluster has recovered from the last fault: every client is served by one server, every subscription
+has one owner, every server knows exactly the living states, and what is published from then on is
+delivered exactly.
 
 Order has one exception, which the protocol documents (`service.cluster.realm.OVERDUE`): what was
 under way during a fault may arrive after later publications, if it is not older than that.
@@ -19,7 +20,6 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
-from nearcast.protocols.voronoi.invariants import SingleOwners
 from nearcast.service.cluster.realm import OVERDUE
 from nearcast.sim.cluster.client_host import HOLD_BACK, ClientHost
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
@@ -69,7 +69,6 @@ class ClusterChecker:
         self._subscribers: dict[SubscriptionId, NodeId] = {}  # the client of each
         self._arrived: dict[SimulatedConnection, set[tuple[PublicationId, int]]] = {}
         self._latest: dict[tuple[ClientHost, NodeId], tuple[Time, PublicationId]] = {}
-        self._owners = SingleOwners()
 
     # While it runs.
 
@@ -121,10 +120,17 @@ class ClusterChecker:
             self._fail(f"{client.name} has lost its connection without a fault")
 
     def look_at(self, servers: Iterable[ServerHost]) -> None:
-        """Called now and then: the sites of all servers."""
-        sites = (server.service.cluster.site for server in servers)
-        for violation in self._owners.violations_of([site for site in sites if site.ready]):
-            self._fail(violation)
+        """Called now and then: no two sites own a record in the same epoch."""
+        owners: dict[tuple[SubscriptionId, int], NodeId] = {}
+        for server in servers:
+            records = server.service.cluster.site.ownership.records
+            for record in records.of(records.owned_by(server.id)):
+                other = owners.setdefault((record.id, record.epoch), server.id)
+                if other != server.id:
+                    self._fail(
+                        f"sites {other} and {server.id} own subscription {record.id}"
+                        f" in epoch {record.epoch}"
+                    )
 
     def _fail(self, what: str) -> None:
         raise InvariantError(f"at {self._now()} {what}")
@@ -181,11 +187,32 @@ class ClusterChecker:
                 f" servers have others: {theirs}"
             )
 
+    def judge_owners(self, servers: Iterable[ServerHost]) -> None:
+        """One site owns each subscription, and the server of its client knows which."""
+        owners: dict[SubscriptionId, list[NodeId]] = {}
+        for server in servers:
+            records = server.service.cluster.site.ownership.records
+            for record in records.of(records.owned_by(server.id)):
+                owners.setdefault(record.id, []).append(server.id)
+        wrong = []
+        for server in servers:
+            for subscription, mine in server.service.cluster.registry.mine.items():
+                found = owners.pop(subscription, [])
+                if found != [mine.owner]:
+                    wrong.append((subscription, found, mine.owner))
+        if wrong:
+            self._fail(
+                f"{len(wrong)} subscriptions have no owner or several, or their server believes in"
+                f" another (subscription, owners, believed): {wrong[:SHOWN]}"
+            )
+        if owners:
+            self._fail(f"{len(owners)} records are nobody's: {sorted(owners.items())[:SHOWN]}")
+
     def judge_states(self, clients: Iterable[ClientHost], servers: Iterable[ServerHost]) -> None:
         """Every server lists exactly the states of those who live and retain."""
         expected = sorted(client.name for client in clients if client.alive and client.has_state)
         for server in servers:
-            everywhere = messages.NearbyRequest(Area(), limit=10**9)
+            everywhere = messages.NearbyRequest(Area(), limit=server.realm.limits.nearby)
             found = server.realm.nearby(server.realm.now, everywhere, messages.MSGPACK)
             listed = sorted(one.name for one in found)
             if listed != expected:

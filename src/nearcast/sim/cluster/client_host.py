@@ -20,7 +20,6 @@ from nearcast.client.effects import (
     Disconnect,
     Ended,
     Failed,
-    ServedAgain,
     SubscriptionEnded,
     Told,
     Welcomed,
@@ -80,7 +79,8 @@ class ClientHost:
         self._numbers: dict[int, int] = {}  # by the workload's number: the core's
         self._subscribing: dict[int, int] = {}  # by request: the workload's number
         self._held_from: dict[int, SimulatedConnection] = {}  # by publication, if it may be held
-        self._served_by: SimulatedConnection | None = None  # the last that has welcomed it
+        self._served_by: SimulatedConnection | None = None  # or was last
+        self._welcoming: SimulatedConnection | None = None  # that has sent a welcome
         self._handed_over: Time = 0  # when it was last
         self._make_core()
 
@@ -91,13 +91,15 @@ class ClientHost:
 
     @property
     def is_served(self) -> bool:
-        return self.alive and self.core.phase in (Phase.SERVED, Phase.HANDED_OVER)
+        phases = (Phase.SERVED, Phase.HANDED_OVER)
+        return self.alive and self.core.phase in phases and self.connection is not None
 
     @property
     def connection(self) -> SimulatedConnection | None:
         """To the server that serves it."""
-        number = self.core.connection
-        return None if number is None else self.connections.get(number)
+        served_by = self._served_by
+        known = served_by is not None and self.connections.get(served_by.number) is served_by
+        return served_by if known else None
 
     @property
     def entity(self) -> int:
@@ -105,10 +107,8 @@ class ClientHost:
 
     def is_late(self, connection: SimulatedConnection) -> bool:
         """Does its former server still send, after the time for which it waits for that one?"""
-        return (
-            connection.number != self.core.connection
-            and self._world.now - self._handed_over >= HOLD_BACK
-        )
+        held = self._world.now - self._handed_over < HOLD_BACK
+        return connection is not self._served_by and not held
 
     # The application.
 
@@ -209,12 +209,17 @@ class ClientHost:
                 case Told(Disconnected()):
                     self._world.lost_server(self)
                 case Told(HandedOver()):
-                    self._handed_over = self._world.now
-                case ServedAgain() | Welcomed():
-                    if self.is_served:
-                        self._world.served(self)
+                    self._on_handed_over()
+                case Welcomed():
+                    self._served_by = self._welcoming
                 case SubscriptionEnded(number, why):
                     raise InvariantError(f"{self.name}: subscription {number} was refused: {why}")
+
+    def _on_handed_over(self) -> None:
+        """It is served by another connection, with the same subscriptions."""
+        assert self._welcoming is not None and self._served_by is not None
+        self._welcoming.traced = self._served_by.traced
+        self._served_by, self._handed_over = self._welcoming, self._world.now
 
     def _due(self, core: ClientCore, timer: Timer, token: object) -> None:
         if self.alive and self.core is core and self._timers.get(timer) is token:
@@ -333,10 +338,7 @@ class ClientHost:
                 self._world.subscribed(self, notice.subscription)
             self._subscribing.pop(notice.id, None)
         elif kind is messages.WelcomeNotice:
-            before, self._served_by = self._served_by, connection
-            connection.entity = notice.entity
-            if before is not None and before.entity == notice.entity:
-                connection.traced = before.traced  # it is handed over, with its subscriptions
+            self._welcoming, connection.entity = connection, notice.entity
         served = self.is_served
         self._apply(self.core.received(self._world.now, connection.number, kind, notice))
         if self.is_served and not served:

@@ -477,6 +477,7 @@ class ClusterWorld:
         self._wait("handovers are still under way", self._is_at_rest, AT_REST)
         self._drain()
         checker.judge_clients(self.nodes.values(), self.servers)
+        checker.judge_owners(self.servers)
         checker.judge_states(self.nodes.values(), self.servers)
         for entities in self._entities.values():
             for entity in entities:
