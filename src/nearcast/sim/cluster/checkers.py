@@ -113,11 +113,11 @@ class ClusterChecker:
         most = OVERDUE + HOLD_BACK + 2 * self._skew + SECOND
         return now - made < most and self._faults.explains(made, now, client.number)
 
-    def lost_server(self, client: ClientHost) -> None:
+    def lost_server(self, client: ClientHost, reason: str) -> None:
         """A client has lost its connection, and no fault of its own did that."""
         now = self._now()
         if not self._faults.explains(now, now, client.number):
-            self._fail(f"{client.name} has lost its connection without a fault")
+            self._fail(f"{client.name} has lost its connection without a fault: {reason}")
 
     def look_at(self, servers: Iterable[ServerHost]) -> None:
         """Called now and then: no two sites own a record in the same epoch."""

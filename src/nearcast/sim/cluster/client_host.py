@@ -58,7 +58,7 @@ class ClientWorld(Protocol):
         subscriptions: tuple[int, ...],
     ) -> None: ...  # fmt: skip
     def subscribed(self, client: "ClientHost", subscription: int) -> None: ...
-    def lost_server(self, client: "ClientHost") -> None: ...
+    def lost_server(self, client: "ClientHost", reason: str) -> None: ...
     def served(self, client: "ClientHost") -> None: ...
 
 
@@ -206,8 +206,8 @@ class ClientHost:
                         self._world.plan(0, partial(self._subscribe_again, again))
                 case Ended(_):
                     self._on_ended()
-                case Told(Disconnected()):
-                    self._world.lost_server(self)
+                case Told(Disconnected(reason, _)):
+                    self._world.lost_server(self, reason)
                 case Told(HandedOver()):
                     self._on_handed_over()
                 case Welcomed():

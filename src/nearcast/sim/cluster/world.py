@@ -361,10 +361,10 @@ class ClusterWorld:
                 "disconnected", self.now, FOREVER, client.number
             )
 
-    def lost_server(self, client: ClientHost) -> None:
+    def lost_server(self, client: ClientHost, reason: str) -> None:
         """A client has lost its connection: that needs a reason."""
         if self.checker is not None and client.number not in self._outages:
-            self.checker.lost_server(client)
+            self.checker.lost_server(client, reason)
         self._lost(client)
 
     def served(self, client: ClientHost) -> None:
