@@ -349,7 +349,8 @@ def test_a_world_inside_a_program_delivers_what_one_flush_leaves() -> None:
         async with World() as world:
             ann, bob = await world.join("ann"), await world.join("bob")
             area = await ann.subscribe(disc(0.0, 0.0, 5.0))
-            world._realm.accounts.bound = 1
+            realm = world._host.realm
+            realm.accounts.bound = 1
             await bob.publish((0.0, 0.0))
             for _ in range(20):
                 await bob.publish((1.0, 1.0), confirm=False)
@@ -360,7 +361,7 @@ def test_a_world_inside_a_program_delivers_what_one_flush_leaves() -> None:
                 heard += 1
             for _ in range(20):
                 await bob.publish((1.0, 1.0), confirm=False)
-        return heard, world._realm.waiting
+        return heard, realm.waiting
 
     assert run(story()) == (22, 0)
 

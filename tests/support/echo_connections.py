@@ -10,7 +10,7 @@ from picows import WSMsgType
 
 from nearcast.client.websocket import WebSocketConnection, open_websocket
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.close_codes import ABNORMAL
+from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
 from nearcast.server.config import LimitSettings
 from nearcast.server.http.connections import OpenConnections
 from nearcast.server.http.protocol import HttpConnection, HttpRequest, HttpRoutes
@@ -34,6 +34,7 @@ class Echo:
         self.open: set[Session] = set()
         self.disconnected = self.open.discard
         self.connected = self.open.add
+        self.now = lambda: 0
 
     def admit(self, _: HttpRequest) -> Session:
         gateway: Any = self
@@ -42,10 +43,13 @@ class Echo:
     def read(self, session: Session, payload: bytes, binary: bool) -> None:
         session.write(websocket_frame(messages.MSGPACK if binary else messages.JSON, payload))
 
-    def end_client(self, session: Session) -> None:
+    def end(self, session: Session, reason: str, code: CloseCode) -> None:
+        session.finish(reason, code)
+
+    def paused(self, session: Session) -> None:
         """Nobody waits for anything."""
 
-    paused = resumed = end_client
+    resumed = paused
 
 
 @asynccontextmanager

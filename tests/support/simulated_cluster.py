@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 from nearcast.client_protocol import messages
@@ -19,12 +18,15 @@ from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Busy
 from nearcast.matching import MATCHERS
+from nearcast.node import Effect, Send, SendMany, SetTimer, Timer
 from nearcast.protocols.voronoi.vso_parameters import Parameters
-from nearcast.service.client_state import ClientState
-from nearcast.service.cluster.cluster_node import TICK_S, ClusterNode
+from nearcast.service.client_state import ClientState, FlushDeliveries
 from nearcast.service.cluster.messages import CODEC, ClusterJoinRequest
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
+from nearcast.service.cluster.service import CLUSTER_TICK, ClusterService
+from nearcast.service.effects import DeliverFlush, Fault
+from nearcast.service.service import FLUSH
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
@@ -36,31 +38,51 @@ PARAMETERS = Parameters(limit=1000.0, insertion_trigger=0, departure_trigger=100
 
 
 class SimulatedNode:
-    """A node: its member, and what stands in for its gateway and its links."""
+    """A node: its service, hosted in simulated time."""
 
     parameters = PARAMETERS
 
     def __init__(self, sim_cluster: "SimulatedCluster", number: int) -> None:
         self.sim_cluster, self.number, self.name = sim_cluster, number, number
-        self.sessions: list[Any] = []
-        self.book = SimpleNamespace(record=lambda _: None)
         self.flush_at: Time | None = None
         self.halted: Time = 0  # until when it stands still
         self.realm = ClusterRealm(
             MATCHERS["swept"](), Limits(), sim_cluster.recorder, first_number(number)
         )
-        links: Any = self
-        self.member = ClusterNode(
-            self.serve(), self.realm, links, f"ws://{number}", self.parameters
-        )
-        self.member._random = Random(f"{sim_cluster.seed} {number}")  # instead of the system's
-        self.member.site = self.member._new_site()
+        rng = Random(f"{sim_cluster.seed} {number}")
+        self.service = ClusterService(number, rng, self.realm, Limits(), self.parameters)
+        self.member = self.service.cluster
         self.clients: list[ClientState] = []
         self.received: dict[int, list[tuple[int, Time, int]]] = defaultdict(list)
+        self.serve()
 
-    def serve(self) -> Any:
-        """What the member takes for its gateway."""
-        return self
+    def serve(self) -> None:
+        """Starts to serve clients."""
+        self.apply(self.service.start(self.now()))
+
+    def apply(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(to, message):
+                    self.sim_cluster.carry(self.number, to, CODEC.encode(message))
+                case SendMany(targets, message):
+                    for to in targets:
+                        self.sim_cluster.carry(self.number, to, CODEC.encode(message))
+                case SetTimer(timer, delay):
+                    if timer == FLUSH:
+                        self.schedule_flush(delay / SECOND)
+                    else:
+                        self.sim_cluster.at(self.now() + delay, self, partial(self.wake, timer))
+                case DeliverFlush():
+                    self.deliver(effect.flushed)
+                case Fault():
+                    raise effect.error
+
+    def wake(self, timer: Timer) -> None:
+        self.apply(self.service.wake(self.now(), timer))
+
+    def receive(self, sender: int, frame: bytes) -> None:
+        self.apply(self.service.receive(self.now(), sender, CODEC.decode(frame)))
 
     def now(self) -> Time:
         return self.sim_cluster.now
@@ -70,31 +92,17 @@ class SimulatedNode:
             self.flush_at = self.now() + int(SECOND * max(after, FLUSH_S))
             self.sim_cluster.at(self.flush_at, self, self.flush)
 
-    @property
-    def idle(self) -> bool:
-        return self.flush_at is None
-
-    def send(self, to: int, frame: bytes, lossy: bool) -> None:
-        assert not lossy
-        self.sim_cluster.carry(self.number, to, frame)
-
-    def tick(self) -> None:
-        self.member._run_tick(self.now())
-        self.realm.tick(self.now())
-        self.sim_cluster.at(self.now() + int(SECOND * TICK_S), self, self.tick)
-
     def flush(self) -> None:
         self.flush_at = None
-        flushed = self.realm.flush(self.now())
-        self.member.flushed(flushed.own)
+        self.wake(FLUSH)
+
+    def deliver(self, flushed: FlushDeliveries) -> None:
         self.realm.record_deliveries(max(self.now(), flushed.t), flushed)
         for client, index in zip(
             flushed.client.tolist(), flushed.publication.tolist(), strict=True
         ):
             one = flushed.publications[index]
             self.received[client].append((one.client.entity, one.t or flushed.t, one.id))
-        if self.realm.waiting:
-            self.schedule_flush()
 
 
 class SimulatedCluster:
@@ -114,12 +122,13 @@ class SimulatedCluster:
         self.nodes = {number: node_type(self, number) for number in range(1, nodes + 1)}
         for number, node in self.nodes.items():
             place = self.random.uniform(0, SIDE), self.random.uniform(0, SIDE)
+            node.member.url, node.member.joined = f"ws://{number}", True
             if number == 1:
                 node.member.site.found(place)
             else:
                 node.member.site.join(place, 1, 1)
-                node.send(1, CODEC.encode(ClusterJoinRequest(f"ws://{number}")), lossy=False)
-            node.tick()
+                self.carry(number, 1, CODEC.encode(ClusterJoinRequest(f"ws://{number}")))
+            node.wake(CLUSTER_TICK)
             self.run(0.3)
         self.run(2.0)
         assert all(len(node.member.nodes) == nodes - 1 for node in self.nodes.values())
@@ -139,7 +148,7 @@ class SimulatedCluster:
 
     def _arrive(self, sender: int, to: int, frame: bytes, link: int) -> None:
         if link == self.links[sender, to]:
-            self.nodes[to].member._receive(sender, [frame])
+            self.nodes[to].receive(sender, frame)
 
     def run(self, seconds: float) -> None:
         until = self.now + int(seconds * SECOND)

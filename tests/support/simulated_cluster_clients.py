@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.node import Effect, Send, SendMany, Timer
 from nearcast.server.access.tokens import AccessControl
 from nearcast.server.config import LimitSettings
 from nearcast.server.gateway import Gateway
 from nearcast.server.session import Session
 from nearcast.service.client_state import ClientState
-from nearcast.service.cluster.cluster_node import TICK_S
 from nearcast.service.cluster.messages import (
     CODEC,
     ClientTransfer,
@@ -28,10 +28,10 @@ from nearcast.service.cluster.messages import (
     HandoverClaim,
     HandoverConfirmed,
     HandoverOffer,
-    RetainedStatesRequest,
 )
 from nearcast.service.cluster.realm import OVERDUE
 from nearcast.service.cluster.subscription_registry import TELL_EVERY, UNCONFIRMED
+from nearcast.service.effects import Fault
 from nearcast.service.realm import HOPS
 from nearcast.space.motion import SECOND, Time
 from support.brute_force import expected
@@ -45,7 +45,7 @@ AGREED: Time = UNCONFIRMED + TELL_EVERY  # by then homes and sites agree who wan
 OUTSIDE = SimpleNamespace(halted=0)  # clients never stand still
 
 
-class Timer:
+class TimerHandle:
     """What a loop's `call_later` gives."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
@@ -65,11 +65,11 @@ class Clock:
     def __init__(self, node: "HomeNode") -> None:
         self._node = node
 
-    def call_soon(self, act: Callable[..., Any], *given: Any) -> Timer:
+    def call_soon(self, act: Callable[..., Any], *given: Any) -> TimerHandle:
         return self.call_later(FLUSH_S, act, *given)
 
-    def call_later(self, seconds: float, act: Callable[..., Any], *given: Any) -> Timer:
-        timer, sim_cluster = Timer(partial(act, *given)), self._node.sim_cluster
+    def call_later(self, seconds: float, act: Callable[..., Any], *given: Any) -> TimerHandle:
+        timer, sim_cluster = TimerHandle(partial(act, *given)), self._node.sim_cluster
         sim_cluster.at(
             sim_cluster.now + int(seconds * SECOND), self._node, timer, self._node.ranks[TIMER]
         )
@@ -81,7 +81,17 @@ class SimulatedGateway(Gateway):
 
     def __init__(self, node: "HomeNode") -> None:
         self._recorder = node.sim_cluster.recorder
-        super().__init__(node.realm, LimitSettings(requests=100_000), AccessControl(), now=node.now)
+        limits = LimitSettings(requests=100_000)
+        super().__init__(node.service, limits, AccessControl(), node.now)
+        self.handlers |= {Send: self._send, SendMany: self._send}
+        self.forward = lambda *given: self.apply(node.service.forward(node.now(), *given))
+        self._node = node
+
+    def _send(self, effect: Send | SendMany) -> None:
+        SimulatedNode.apply(self._node, [effect])
+
+    def on_fault(self, fault: Fault) -> None:
+        raise fault.error
 
     def schedule_flush(self, after: float = 0.0) -> None:
         if self._flush_timer is None:
@@ -99,7 +109,7 @@ class HomeNode(SimulatedNode):
     gateway: SimulatedGateway
     parameters = replace(PARAMETERS, site_beat_ms=1000.0)  # as a node has it: `Entrance`
 
-    def serve(self) -> Any:
+    def serve(self) -> None:
         self.ranks = self.sim_cluster.random.choice(((0, 1), (1, 0)))
         clock: Any = Clock(self)
         asyncio._set_running_loop(clock)
@@ -107,12 +117,16 @@ class HomeNode(SimulatedNode):
             self.gateway = SimulatedGateway(self)
         finally:
             asyncio._set_running_loop(None)
-        return self.gateway
 
-    def tick(self) -> None:
-        self.gateway.cluster = self.member
-        self.member._run_tick(self.now())
-        self.sim_cluster.at(self.now() + int(SECOND * TICK_S), self, self.tick, self.ranks[TIMER])
+    def apply(self, effects: list[Effect]) -> None:
+        self.gateway.apply(effects)
+
+    def wake(self, timer: Timer) -> None:
+        self.gateway.wake(timer)
+
+    def receive(self, sender: int, frame: bytes) -> None:
+        self.gateway.before_input()
+        super().receive(sender, frame)
 
     def nearby(self) -> list[str]:
         """The names of all whose state this node knows."""
@@ -409,8 +423,7 @@ class HandoverCluster(SimulatedCluster):
         """What was under way between them is lost; a new link is made at once."""
         for near, far in ((one, other), (other, one)):
             self.links[near.number, far.number] += 1
-            near.member._out.send(far.number, RetainedStatesRequest())  # as `_probe` does
-            near.member._send_effects()
+            near.apply(near.service.probed(self.now, far.number, True))
 
     def wait(
         self, condition: Callable[[], bool], seconds: float = 60.0, step_s: float = 0.0005

@@ -20,6 +20,7 @@ from nearcast.client_protocol.close_codes import CloseCode
 from nearcast.columns import grow
 from nearcast.errors import MalformedMessageError, Refused
 from nearcast.matching.matcher import Integers
+from nearcast.node import Effect
 from nearcast.server import memory, request_cost
 from nearcast.server.access.failed_tokens import FailedTokens
 from nearcast.server.access.tokens import AccessControl, AccessDecision, Denied
@@ -36,6 +37,7 @@ from nearcast.server.session import (
     fair_level,
     with_traced_subscriptions,
 )
+from nearcast.service.access.grants import Grant
 from nearcast.service.client_state import ClientState, FlushDeliveries
 from nearcast.service.connection import Connection
 from nearcast.service.effects import (
@@ -388,7 +390,15 @@ class Gateway(ServiceHost):
             self._late_joins.add(task)
             task.add_done_callback(self._late_joins.discard)
             return
-        self.apply(self.service.join(self.now(), session, request, decision))
+        self._apply_join(session, request, decision)
+
+    def _apply_join(self, session: Session, request: Any, grant: Grant) -> list[Effect]:
+        """The token is valid: the service decides."""
+        full = self.clients >= self.limits.clients and not request.ticket
+        self.metrics.refused_full += full  # others have joined since it connected
+        effects = self.service.join(self.now(), session, request, grant)
+        self.apply(effects)
+        return effects
 
     async def _join_after_recheck(
         self, session: Session, request: Any, token: str, denied: Denied
@@ -403,9 +413,7 @@ class Gateway(ServiceHost):
         session.joining = False
         if session.closing:
             return
-        effects = self.service.join(self.now(), session, request, decision)
-        self.apply(effects)
-        for effect in effects:
+        for effect in self._apply_join(session, request, decision):
             if isinstance(effect, Refuse):
                 session.end(effect.error.reason)
 

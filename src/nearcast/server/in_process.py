@@ -188,7 +188,7 @@ class _InProcessLink(Connection):
         self._host.apply(self._host.service.open(self._host.now(), self))
 
     def send(self, request: messages.Request) -> None:
-        if self.closing:
+        if self.ended:
             raise ConnectionError("this client has left")
         self._host.handle(self, request)
 
@@ -196,12 +196,11 @@ class _InProcessLink(Connection):
         """Always."""
 
     async def close(self) -> None:
-        if not self.closing:
+        if not self.ended:
             self._host.apply(self._host.service.close(self._host.now(), self))
 
     def receive(self, notice: Struct) -> None:
-        if not self.closing:
-            self._receive(type(notice), notice)
+        self._receive(type(notice), notice)
 
     def lost(self, reason: str) -> None:
         """The service has ended it."""

@@ -289,8 +289,11 @@ class Session(WebSocketEndpoint, Connection):
 
     def finish(self, reason: str, code: CloseCode) -> None:
         """Send a bye notice and a close frame; abort the connection if it is not closed soon."""
+        if self.closing:
+            return
         self.send_bye(reason)
         self.transport.send_close(WSCloseCode(code), close_reason(reason))
+        self.closing = True
         self._timer.cancel()
         self._timer = self.gateway.loop.call_later(CLOSE_GRACE_S, self.raw.abort)
 

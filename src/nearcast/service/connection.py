@@ -25,7 +25,7 @@ class Connection:
         self.joining = False  # its token is looked at again or refused, or its ticket is claimed
         self.elsewhere: tuple[int, NodeId] | None = None  # entity, and the node that serves it now
         self.paused = False  # its transport takes nothing more at present
-        self.closing = False  # it has ended, or was told so
+        self.ended = False  # it was closed, or will be
 
     def allow(self, grant: Grant | None) -> None:
         """Set what the client may do."""

@@ -129,7 +129,7 @@ class Service(Node):
     def close(self, now: Time, connection: Connection) -> list[Effect]:
         """A connection has ended: its client leaves, or is with another node already."""
         self._advance(now)
-        connection.closing = True
+        connection.ended = True
         self.connections.all.pop(connection, None)
         self._end_client(connection)
         return self.out.drain()
@@ -247,9 +247,9 @@ class Service(Node):
     # The end of connections.
 
     def _end(self, connection: Connection, reason: str, code: CloseCode = CloseCode.POLICY) -> None:
-        if not connection.closing:
+        if not connection.ended:
             self._end_client(connection)
-            connection.closing = True
+            connection.ended = True
             self.out.put(CloseConnection(connection, reason, code))
 
     def _end_client(self, connection: Connection) -> None:

@@ -618,8 +618,8 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[Server, Server]]:
     }  # fmt: skip
     key = str(folder / "key")
     async with Server(Settings(cluster=ClusterSettings(key=key), **settings)) as one:
-        assert one.cluster is not None
-        links = one.cluster.links
+        assert one.cluster_host is not None
+        links = one.cluster_host.links
         join = ClusterSettings(key=key, join=f"{links.host}:{links.port}")
         async with Server(Settings(cluster=join, **settings)) as two:
             await until(lambda: two.cluster is not None and len(two.cluster.nodes) == 1)

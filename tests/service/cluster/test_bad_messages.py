@@ -14,6 +14,7 @@ import pytest
 import nearcast
 from nearcast.errors import JoinError, KeyFileError
 from nearcast.model.subscription import Subscription
+from nearcast.node import Send
 from nearcast.protocols.voronoi.vso_messages import Record, RecordCopies
 from nearcast.server.cluster_links import MOST_EARLY_FRAMES, ClusterLinks, cluster_key
 from nearcast.server.config import ClusterSettings, Settings
@@ -62,8 +63,8 @@ def member(key: Path, join: str = "") -> Server:
 
 
 def where(service: Server) -> tuple[str, int]:
-    assert service.cluster is not None
-    return service.cluster.links.host, service.cluster.links.port
+    assert service.cluster_host is not None
+    return service.cluster_host.links.host, service.cluster_host.links.port
 
 
 @asynccontextmanager
@@ -140,8 +141,8 @@ def test_an_outsider_that_shows_no_key_is_cut_however_it_behaves_otherwise(
 ) -> None:
     async def story() -> None:
         async with member(tmp_path / "key") as one:
-            assert one.cluster is not None
-            links = one.cluster.links
+            assert one.cluster_host is not None
+            links = one.cluster_host.links
             monkeypatch.setattr(bounds, "PATIENCE_S", 0.3)
             outsider = TlsTransport(new_identity(serves=True))
             await outsider.open(lambda *_: None)
@@ -337,15 +338,19 @@ def test_a_node_that_is_always_late_still_says_that_it_is_there(tmp_path: Path) 
         async with pair(tmp_path) as (one, two):
             cluster, other = one.cluster, two.cluster
             assert cluster is not None and other is not None
-            beats, now = [], cluster.gateway.now()
+            beats, now = [], one.gateway.now()
             # Its own ticks may have been late until now: this machine may be busy.
             cluster._stood_still, cluster._last_tick = False, now
+            own_clock = cluster._clock
             for turn in range(1, 5):
                 cluster._last_heartbeat = 0
-                cluster._run_tick(now + turn * SECOND)
+                cluster._clock = lambda turn=turn: now + turn * SECOND
+                cluster.tick()
                 beats.append(cluster._last_heartbeat > 0)
+            cluster._clock = own_clock
+            one.gateway.service.out.drain()
             other.nodes[cluster.id].last_heard = 0
-            cluster.links.send(other.id, CODEC.encode(EntitiesLeft(())), lossy=False)
+            one.gateway.apply([Send(other.id, EntitiesLeft(()))])
             async with asyncio.timeout(PATIENCE_S):
                 while not other.nodes[cluster.id].last_heard:
                     await asyncio.sleep(0.01)

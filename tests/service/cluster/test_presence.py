@@ -33,7 +33,7 @@ async def nodes(folder: Path, count: int) -> AsyncIterator[list[Server]]:
     async with AsyncExitStack() as stack:
         found: list[Server] = []
         for _ in range(count):
-            first = found[0].cluster if found else None
+            first = found[0].cluster_host if found else None
             join = f"{first.links.host}:{first.links.port}" if first else ""
             key = str(folder / "key") if count > 1 else ""
             cluster = ClusterSettings(key=key, join=join)
@@ -181,7 +181,7 @@ def test_states_stay_known_while_nodes_and_clients_come_and_go(tmp_path: Path) -
             await bert.publish(point(3, 4), retain=True)
             await until([first, second], ["anna", "bert"])
             assert first.cluster is not None
-            join = f"{first.cluster.links.host}:{first.cluster.links.port}"
+            join = f"{first.cluster_host.links.host}:{first.cluster_host.links.port}"
             cluster = ClusterSettings(key=str(tmp_path / "key"), join=join)
             third = Server(Settings(port=0, record=False, cluster=cluster))
             await stack.enter_async_context(third)

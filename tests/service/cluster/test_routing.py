@@ -45,18 +45,17 @@ from support.cluster_flushes import (
 
 
 class RouterHarness:
-    """The post of a node whose site is not in the mesh yet: its contact speaks for it."""
+    """The routing of a node whose site is not in the mesh yet: its contact speaks for it."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[NodeId, Message]] = []
+        self._out = Outbox()
         site = Site(ME, Outbox(), Random(1), lambda: 0, Parameters())
         site.join((0.0, 0.0), THERE, THERE)
         self.realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
         self.remote_subscriptions = RemoteSubscriptions()
         self.router = Routing(
-            self.realm, lambda: site, self.remote_subscriptions,
-            lambda *message: self.sent.append(message),
-            lambda _: None, lambda: (THERE, ELSEWHERE),
+            self.realm, lambda: site, self.remote_subscriptions, self._out,
+            lambda: (THERE, ELSEWHERE),
         )  # fmt: skip
 
     def flush(self, flushed: PastFlush, own: int) -> list[tuple[NodeId, Message]]:
@@ -65,8 +64,7 @@ class RouterHarness:
         return self.taken()
 
     def taken(self) -> list[tuple[NodeId, Message]]:
-        sent, self.sent = self.sent, []
-        return sent
+        return [(effect.to, effect.message) for effect in self._out.drain()]
 
 
 def test_what_is_said_at_a_node_whose_site_is_in_no_mesh_goes_to_who_speaks_for_it() -> None:

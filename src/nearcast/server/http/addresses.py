@@ -4,7 +4,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any, Protocol
 
 
-class Connection(Protocol):
+class SocketTransport(Protocol):
     """What is asked of a connection; a transport of asyncio, compared by identity."""
 
     def abort(self) -> None: ...
@@ -12,7 +12,7 @@ class Connection(Protocol):
     def get_extra_info(self, name: str, default: Any = None) -> Any: ...
 
 
-def remote_address(transport: Connection) -> str:
+def remote_address(transport: SocketTransport) -> str:
     """The address at the other end of a connection; empty if it has none."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) and peer else ""

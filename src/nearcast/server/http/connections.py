@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from nearcast.server.config import LimitSettings
-from nearcast.server.http.addresses import Connection, network_of, remote_address
+from nearcast.server.http.addresses import SocketTransport, network_of, remote_address
 from nearcast.server.metrics import Metrics
 
 HTTP = 256  # connections of curl, probes and pages for which there is room beside clients
@@ -33,16 +33,16 @@ class OpenConnections:
         self.limits, self.metrics, self._now = limits, metrics, now
         self.room = sys.maxsize  # connections for which the system has files
         self.unread = 0  # bytes of HTTP answers that wait for slow readers
-        self._addresses: dict[Connection, str] = {}  # of those that are counted
+        self._addresses: dict[SocketTransport, str] = {}  # of those that are counted
         self._counts: Counter[str] = Counter()
-        self._pending: dict[Connection, float] = {}  # since when, the oldest first
-        self._http: dict[Connection, float] = {}  # the same of those that had an answer
-        self._joined: set[Connection] = set()
+        self._pending: dict[SocketTransport, float] = {}  # since when, the oldest first
+        self._http: dict[SocketTransport, float] = {}  # the same of those that had an answer
+        self._joined: set[SocketTransport] = set()
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._http) + len(self._joined)
 
-    def opened(self, transport: Connection) -> bool:
+    def opened(self, transport: SocketTransport) -> bool:
         """May it stay? If not, its address has too many already, and it is not counted."""
         name = counted_address(transport)
         if name:
@@ -54,25 +54,25 @@ class OpenConnections:
         self._pend(transport)
         return True
 
-    def answered(self, transport: Connection) -> None:
+    def answered(self, transport: SocketTransport) -> None:
         """It has had an answer to a request."""
         self._pending.pop(transport, None)
         self._http.pop(transport, None)
         self._http[transport] = self._now()
         self._trim_http()
 
-    def upgraded(self, transport: Connection) -> None:
+    def upgraded(self, transport: SocketTransport) -> None:
         """It is a WebSocket now: pending until its client joins."""
         if transport in self._http:
             del self._http[transport]
             self._pend(transport)
 
-    def joined(self, transport: Connection) -> None:
+    def joined(self, transport: SocketTransport) -> None:
         self._pending.pop(transport, None)
         self._joined.add(transport)
         self._trim_http()
 
-    def closed(self, transport: Connection) -> None:
+    def closed(self, transport: SocketTransport) -> None:
         self._pending.pop(transport, None)
         self._http.pop(transport, None)
         self._joined.discard(transport)
@@ -88,7 +88,7 @@ class OpenConnections:
         clients = min(self.limits.clients, self.room - HTTP - self.limits.pending)
         return max(0, clients - len(self._joined))
 
-    def _pend(self, transport: Connection) -> None:
+    def _pend(self, transport: SocketTransport) -> None:
         pending, now = self._pending, self._now()
         pending[transport] = now
         most = min(self.limits.pending, max(8, self.room - HTTP - len(self._joined)))
@@ -103,14 +103,14 @@ class OpenConnections:
         if len(self._http) > HTTP + max(0, self._spare - taken):
             self._drop_oldest(self._http)
 
-    def _drop_oldest(self, ordered: dict[Connection, float]) -> None:
+    def _drop_oldest(self, ordered: dict[SocketTransport, float]) -> None:
         oldest = next(iter(ordered))
         del ordered[oldest]
         self.metrics.displaced += 1
         oldest.abort()
 
 
-def counted_address(transport: Connection) -> str:
+def counted_address(transport: SocketTransport) -> str:
     """By which name its address is counted; "" if it is not."""
     address = remote_address(transport)
     name = network_of(address)

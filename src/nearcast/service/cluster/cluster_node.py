@@ -209,8 +209,7 @@ class ClusterNode:
                 for entity in entities:
                     self.realm.on_entity_left(self._clock(), entity, sender)
             case StatesWithdrawn(states):
-                for entity, channel, t in states:
-                    self.realm.remote_entities.withdraw(self._clock(), entity, channel, t)
+                self.realm.on_states_withdrawn(states)
             case EntityCheck(entities):
                 self._on_check(entities, sender)
             case EntitiesAbsent(entities):

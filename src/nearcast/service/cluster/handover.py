@@ -246,7 +246,7 @@ class Handover:
         begun = 0
         for connection in list(self._connections.all):
             client = connection.client
-            if client is None or connection.paused or connection.closing:
+            if client is None or connection.paused or connection.ended:
                 continue
             if client.entities:  # such a client stays, and reconnects when the node stops
                 continue
@@ -409,7 +409,7 @@ class Handover:
             )
             transfer = replace(transfer, subscriptions=subscriptions)
         client = self._add_transferred(now, transfer, connection.encoding or messages.JSON)
-        if connection.closing:
+        if connection.ended:
             self._node.realm.leave(now, client)
             return client
         connection.elsewhere = None
@@ -469,7 +469,7 @@ class Handover:
         if expected is not None and expected.home != sender:
             return
         connection = expected.connection if expected is not None else None
-        if expected is None or connection is None or connection.closing or expected.until < now:
+        if expected is None or connection is None or connection.ended or expected.until < now:
             self._reject_expected(transfer.ticket)
             self._send(sender, HandoverCancelled(transfer.ticket))
             return
@@ -541,7 +541,7 @@ class Handover:
         settling = found[0]
         ticket, home, transfer = settling.transfer.ticket, settling.home, settling.transfer
         del self._settling[ticket]
-        if not connection.closing or home not in self._node.nodes:  # it was ended here, or left
+        if not connection.ended or home not in self._node.nodes:  # it was ended here, or left
             self._send(home, HandoverConfirmed(ticket, settled=True))
             return
         returned = self._release_client(

@@ -53,6 +53,9 @@ class ClusterRealm(Realm):
         # By client slot, of those who came from other nodes.
         self.earlier_deliveries: dict[int, EarlierDeliveries] = {}
         self._remote: list[tuple[AcceptedPublication, bytes]] = []
+        # States that other nodes' entities have withdrawn: entity, channel, when. They end after
+        # the next flush, because a later state of the same entity may wait for it.
+        self._withdrawn: list[tuple[int, str, Time]] = []
         self._since: Integers = np.zeros(64, np.int64)  # by subscription slot: when it changed
         # By client slot: when the client left the node before this one; -1 if it joined here.
         self._departed: Integers = np.full(64, -1, np.int64)
@@ -183,6 +186,7 @@ class ClusterRealm(Realm):
             )
             publications.t[own:] = [one.t for one in accepted[own:]]
         self._states.update(t, accepted, table)
+        self._end_withdrawn()
         matches = self._matcher.match_many(publications)
         publication, active = self._match_versions(publications, matches)
         # Publications of other nodes come first: they are older, perhaps of a client now here.
@@ -322,6 +326,17 @@ class ClusterRealm(Realm):
         """This node says that it has left. If it is a client here, it left only that node."""
         if entity not in self._arrived:
             self.remote_entities.on_entity_left(now, entity, node)
+
+    def on_states_withdrawn(self, states: Sequence[tuple[int, str, Time]]) -> None:
+        """Entities of another node have withdrawn these states."""
+        self._withdrawn += states
+        if not self._remote:
+            self._end_withdrawn()
+
+    def _end_withdrawn(self) -> None:
+        for entity, channel, t in self._withdrawn:
+            self.remote_entities.withdraw(self.now, entity, channel, t)
+        self._withdrawn.clear()
 
     def restart_watches(self, client: ClientState, numbers: Sequence[int]) -> list[messages.Notice]:
         """Restarts these watches; returns the notices of who is inside."""

@@ -131,7 +131,7 @@ class ClusterFaultInjector:
 
     def _stop_reading(self, client: ClientHost) -> None:
         world, connection = self._world, client.connection
-        if connection is None or connection.paused or connection.closing:
+        if connection is None or connection.paused or connection.ended:
             return
         lasts = self._lasts(self._p.slow_reader_s)
         connection.paused = True

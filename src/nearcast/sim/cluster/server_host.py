@@ -72,6 +72,7 @@ class SimulatedConnection(Connection):
         self.traced: dict[int, int] = {}  # by the client's number of a subscription: the trace's
         self.held: list[tuple[Any, int, PublicationId | None]] = []  # while it is paused
         self.open = False  # as the server knows it
+        self.closing = False  # the server has said that it closes it
 
     @property
     def broken(self) -> bool:
@@ -330,7 +331,7 @@ class ServerHost:
 
     def _send_notice(self, connection: Connection, notice: messages.Notice) -> None:
         assert isinstance(connection, SimulatedConnection)
-        if not connection.closing or isinstance(notice, messages.ByeNotice):
+        if not connection.closing:
             frame = messages.MSGPACK.encode(notice)
             self._write(connection, frame, len(frame))
 
@@ -385,6 +386,7 @@ class ServerHost:
         assert isinstance(connection, SimulatedConnection)
         self.resume_reading(connection)
         self._send_notice(connection, messages.ByeNotice(close.reason))
+        connection.closing = True
         connection.to_client.send(Hangup(close.reason, close.code), 4)
 
     def _on_note(self, note: Note) -> None:
