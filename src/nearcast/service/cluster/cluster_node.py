@@ -62,6 +62,7 @@ LOST_AFTER: Time = 4 * SECOND  # without a message
 HANDING_OVER: Time = 4 * SECOND  # how long a leaving node waits for its clients to be taken over,
 RESIGNING: Time = 2 * SECOND  # then for its site's records,
 STOP_ANSWERED: Time = SECOND  # and then for the answers of the other nodes
+SITE_JOINED: Time = 5 * SECOND  # by then a new site is in the mesh, or its contact has crashed
 APART = 20.0  # times the spacing: how far away a new site begins while there is no load
 
 
@@ -112,6 +113,8 @@ class ClusterNode:
         self._leaving: tuple[Leaving, Time] | None = None  # and until when this step may take
         self._last_heartbeat = self._last_site_tick = self._idle_since = self._last_tick = 0
         self._stood_still = False
+        self._contact: NodeId | None = None  # through which the site joined the mesh
+        self._joining_since: Time = 0
 
     def _new_site(self) -> Site:
         return Site(self.id, self._out, self._random, self._clock, self._parameters)
@@ -135,7 +138,11 @@ class ClusterNode:
     def _on_join_reply(self, reply: ClusterJoinReply, sender: NodeId) -> None:
         if not self.joined:
             self.joined = True
-            self.site.join(reply.place, sender, reply.gateway)
+            self._join_mesh(reply.place, sender, reply.gateway)
+
+    def _join_mesh(self, place: Place, contact: NodeId, gateway: NodeId) -> None:
+        self._contact, self._joining_since = contact, self._clock()
+        self.site.join(place, contact, gateway)
 
     def leave(self) -> None:
         """Begin to leave. `Stop` follows."""
@@ -236,12 +243,13 @@ class ClusterNode:
                 self._rejoin()
 
     def _rejoin(self) -> None:
-        """The site was idle and gave up its place. In a cluster every node has one: join again."""
-        contact = next(iter(self.nodes), None)
+        """In a cluster every node has a site: join the mesh anew, if possible by another contact."""
+        others = [node for node in self.nodes if node != self._contact]
+        contact = next(iter(others or self.nodes), None)
         if contact is not None:
-            gateway, place = self.site.gateway.gateway or contact, self._place_for_site()
+            gateway, place = self.site.gateway.gateway, self._place_for_site()
             self.site = self._new_site()
-            self.site.join(place, contact, gateway)
+            self._join_mesh(place, contact, gateway if gateway in self.nodes else contact)
 
     # The other nodes.
 
@@ -407,6 +415,9 @@ class ClusterNode:
             self._out.send_many(list(self.nodes), StatesWithdrawn(tuple(withdrawn)))
         if now - self._last_site_tick >= SITE_EVERY:
             self._last_site_tick = now
+            joins = not self.site.ready and not self.stopping
+            if joins and now - self._joining_since > SITE_JOINED:
+                self._rejoin()
             self.site.tick(now)
             self.registry.tick(now)
             self.handover.tick(now)
