@@ -175,7 +175,8 @@ class Handover:
         # Clients that were taken back without an answer; until when an answer may still come.
         self._unanswered: dict[str, tuple[OfferedClient, Time]] = {}
         self._looked: Time = 0
-        self._clearing = False
+        self._clearing = False  # this node stops
+        self._stopping: dict[NodeId, None] = {}  # so do these
 
     # At the old home.
 
@@ -279,17 +280,20 @@ class Handover:
                     x, y, *_ = leg(active.subscription.region, now)[0]
                     owner = node.site.heir((x, y))
                 break
-        if owner is not None and owner != node.id and owner in node.nodes:
+        staying = [one for one in node.nodes if one not in self._stopping]
+        if owner is not None and owner != node.id and owner in staying:
             return owner
-        if not self._clearing or not node.nodes:
+        if not self._clearing or not staying:
             return None
-        return min(node.nodes, key=lambda one: node.nodes[one].load)
+        return min(staying, key=lambda one: node.nodes[one].load)
 
     def receive(self, now: Time, message: Message, sender: NodeId) -> None:
         """Dispatches a message of the handover protocol."""
         match message:
             case HandoverOffer(ticket, holder):
-                if not self._node.stopping:
+                if self._node.stopping:
+                    self._send(sender, HandoverCancelled(ticket))
+                else:
                     self._expected[ticket] = ExpectedClient(sender, now + VALID, holder)
                     self._send(sender, HandoverAccepted(ticket))
             case HandoverAccepted(ticket):
@@ -374,7 +378,10 @@ class Handover:
             self.ended.append((departing.connection, ELSEWHERE, CloseCode.GOING_AWAY))
 
     def _on_void(self, now: Time, ticket: str) -> None:
-        self._offers.pop(ticket, None)
+        offer = self._offers.pop(ticket, None)
+        if offer is not None and self._clearing:  # it stops as well: try another node at once
+            self._stopping[offer.to] = None
+            self._last_attempt.pop(offer.client.entity, None)
         self.claimed.pop(ticket, None)
         self._reject_expected(ticket)
         departing = self._departing.pop(ticket, None)
