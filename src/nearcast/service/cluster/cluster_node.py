@@ -427,7 +427,9 @@ class ClusterNode:
             self.routing.forget(now)
             self._move_if_idle(now)
             self._check_entities(now)
-            self._out.send_many(list(self.nodes), self._heartbeat())
+            # Sites find each other again after a partition; their nodes may have given up.
+            known = dict.fromkeys([*self.nodes, *self.site.mesh.known])
+            self._out.send_many(list(known), self._heartbeat())
             for node in [
                 n for n, known in self.nodes.items() if now - known.last_heard > LOST_AFTER
             ]:
