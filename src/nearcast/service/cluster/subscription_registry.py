@@ -280,7 +280,14 @@ class SubscriptionRegistry:
         self._send_updates(now, homeless)
 
     def on_node_back(self, node: NodeId) -> None:
-        self._dead.pop(node, None)
+        """A node is a member, perhaps again: this site may have got records of its clients while it
+        took it for dead."""
+        if node in self._dead:
+            del self._dead[node]
+            ownership = self._site().ownership
+            for record in ownership.records.at:
+                if record is not None and self._home_is(record, node):
+                    self._home(ownership.now, record)
 
     def _home_is(self, record: Record, node: NodeId) -> bool:
         try:
