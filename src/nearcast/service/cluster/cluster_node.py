@@ -243,7 +243,7 @@ class ClusterNode:
                 self._rejoin()
 
     def _rejoin(self) -> None:
-        """In a cluster every node has a site: join the mesh anew, if possible by another contact."""
+        """In a cluster every node has a site: join the mesh anew, if possible by another node."""
         others = [node for node in self.nodes if node != self._contact]
         contact = next(iter(others or self.nodes), None)
         if contact is not None:
@@ -369,7 +369,8 @@ class ClusterNode:
             return
         self.registry.on_node_lost(self._clock(), node)
         self.realm.remote_entities.on_node_lost(node)
-        self._connections.set_urls(self.urls())
+        if not self.stopping:  # else the others live on, and clients need to know them
+            self._connections.set_urls(self.urls())
 
     # Time.
 
