@@ -43,7 +43,8 @@ def _choose(what: str, name: str, choices: Mapping[str, Any], *more: str) -> Any
 
 def parameters_of(protocol: str, workload: str) -> dict[str, type[Struct]]:
     """What can be set for this protocol and workload, part by part."""
-    parameters, faults = ClusterParameters, ClusterFaultParameters
+    parameters: type[Struct] = ClusterParameters
+    faults: type[Struct] = ClusterFaultParameters
     if protocol != CLUSTER:
         parameters = _choose("protocol", protocol, PROTOCOLS, CLUSTER).parameters
         faults = faults_.FaultParameters

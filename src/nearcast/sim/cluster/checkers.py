@@ -1,8 +1,8 @@
 """What must hold in a simulated cluster; a violation is an InvariantError, and the run ends.
 
 At every moment: nothing is delivered twice, neither on a connection nor to an application; each
-publisher's publications arrive in order; in calm no two sites own a record in one epoch. At the end:
-nothing was delivered that nobody asked for, and every miss is explained by a fault. When the
+publisher's publications arrive in order; in calm, no two sites own a record in one epoch. At the
+end: nothing was delivered that nobody asked for, and a fault explains every miss. When the
 cluster has recovered from the last fault: every client is served by one server, every subscription
 has one owner, every server knows exactly the living states, and what is published from then on is
 delivered exactly.
@@ -11,7 +11,7 @@ Order has one exception, which the protocol documents (`service.cluster.realm.OV
 under way during a fault may arrive after later publications, if it is not older than that.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
+from nearcast.protocols.voronoi.vso_messages import Record
 from nearcast.service.cluster.realm import OVERDUE
 from nearcast.sim.cluster.client_host import HOLD_BACK, ClientHost
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
@@ -131,8 +132,7 @@ class ClusterChecker:
             return
         owners: dict[tuple[SubscriptionId, int], NodeId] = {}
         for server in servers:
-            records = server.service.cluster.site.ownership.records
-            for record in records.of(records.owned_by(server.id)):
+            for record in _owned_records(server):
                 other = owners.setdefault((record.id, record.epoch), server.id)
                 if other != server.id:
                     self._fail(
@@ -170,37 +170,49 @@ class ClusterChecker:
             )
         self.missed, self.expected = len(missed), len(due)
 
-    def judge_clients(self, clients: Iterable[ClientHost], servers: Iterable[ServerHost]) -> None:
+    def disagreement(
+        self, clients: Iterable[ClientHost], servers: Iterable[ServerHost]
+    ) -> str | None:
+        """What is wrong at this moment with clients, owners or states; None: all is well. While
+        clients are handed over, something is."""
+        present, servers = [client for client in clients if client.alive], list(servers)
+        return (
+            self._misplaced_clients(present, servers)
+            or self._wrong_owners(servers)
+            or self._wrong_states(present, servers)
+        )
+
+    def _misplaced_clients(
+        self, present: Sequence[ClientHost], servers: Sequence[ServerHost]
+    ) -> str | None:
         """Every client is served, by the server at which it believes to be and by no other."""
-        present = [client for client in clients if client.alive]
         lost = [client.name for client in present if not client.is_served]
         if lost:
-            self._fail(f"{len(lost)} clients are not served: {lost[:SHOWN]}")
-        believed = sorted(
+            return f"{len(lost)} clients are not served: {lost[:SHOWN]}"
+        believed = {
             (client.entity, client.connection.server.id)
             for client in present
             if client.connection is not None
-        )
-        there = sorted(
+        }
+        there = {
             (client.entity, server.id)
             for server in servers
             for client in server.realm.clients
             if client is not None
+        }
+        if believed == there:
+            return None
+        return (
+            "clients are not where they believe to be (entity, server):"
+            f" {sorted(believed - there)[:SHOWN]};"
+            f" servers have others: {sorted(there - believed)[:SHOWN]}"
         )
-        if believed != there:
-            ours = sorted(set(believed) - set(there))[:SHOWN]
-            theirs = sorted(set(there) - set(believed))[:SHOWN]
-            self._fail(
-                f"clients are not where they believe to be (entity, server): {ours};"
-                f" servers have others: {theirs}"
-            )
 
-    def judge_owners(self, servers: Iterable[ServerHost]) -> None:
+    def _wrong_owners(self, servers: Sequence[ServerHost]) -> str | None:
         """One site owns each subscription, and the server of its client knows which."""
         owners: dict[SubscriptionId, list[NodeId]] = {}
         for server in servers:
-            records = server.service.cluster.site.ownership.records
-            for record in records.of(records.owned_by(server.id)):
+            for record in _owned_records(server):
                 owners.setdefault(record.id, []).append(server.id)
         wrong = []
         for server in servers:
@@ -209,24 +221,34 @@ class ClusterChecker:
                 if found != [mine.owner]:
                     wrong.append((subscription, found, mine.owner))
         if wrong:
-            self._fail(
+            return (
                 f"{len(wrong)} subscriptions have no owner or several, or their server believes in"
                 f" another (subscription, owners, believed): {wrong[:SHOWN]}"
             )
         if owners:
-            self._fail(f"{len(owners)} records are nobody's: {sorted(owners.items())[:SHOWN]}")
+            return f"{len(owners)} records are nobody's: {sorted(owners.items())[:SHOWN]}"
+        return None
 
-    def judge_states(self, clients: Iterable[ClientHost], servers: Iterable[ServerHost]) -> None:
+    def _wrong_states(
+        self, present: Sequence[ClientHost], servers: Sequence[ServerHost]
+    ) -> str | None:
         """Every server lists exactly the states of those who live and retain."""
-        expected = sorted(client.name for client in clients if client.alive and client.has_state)
+        expected = sorted(client.name for client in present if client.has_state)
         for server in servers:
-            everywhere = messages.NearbyRequest(Area(), limit=server.realm.limits.nearby)
-            found = server.realm.nearby(server.realm.now, everywhere, messages.MSGPACK)
+            realm = server.realm
+            everywhere = messages.NearbyRequest(Area(), limit=realm.limits.nearby)
+            found = realm.nearby(realm.now, everywhere, messages.MSGPACK)
             listed = sorted(one.name for one in found)
             if listed != expected:
                 absent = sorted(set(expected) - set(listed))[:SHOWN]
                 ghosts = sorted(set(listed) - set(expected))[:SHOWN]
-                self._fail(
+                return (
                     f"server {server.id} lists {len(listed)} of {len(expected)} states:"
                     f" {absent} are absent, {ghosts} have no client"
                 )
+        return None
+
+
+def _owned_records(server: ServerHost) -> list[Record]:
+    records = server.service.cluster.site.ownership.records
+    return records.of(records.owned_by(server.id))

@@ -142,7 +142,7 @@ class ServerHost:
             StopServing: self._on_stop_serving,
             CloseConnection: self._on_close_connection,
             SetTimer: self._on_set_timer,
-            ClearTimer: lambda effect: self._timers.pop(effect.timer, None) and None,
+            ClearTimer: self._on_clear_timer,
             Note: self._on_note,
             Counted: lambda _: None,
             Fault: self._on_fault,
@@ -210,6 +210,9 @@ class ServerHost:
             return
         token = self._timers[effect.timer] = object()
         self.world.plan(effect.delay, partial(self._due, effect.timer, token))
+
+    def _on_clear_timer(self, effect: ClearTimer) -> None:
+        self._timers.pop(effect.timer, None)
 
     def _due(self, timer: Timer, token: object) -> None:
         def wake() -> None:
