@@ -97,7 +97,7 @@ class ClusterNode:
         self.id, self.url = node_id, ""
         self.nodes: dict[NodeId, KnownNode] = {}
         self.stopping = self._gone = False
-        self.joined = False  # this node has founded the cluster, or was let in
+        self.joined = False  # this node has founded the cluster, or was let in; else ask again
         self._out, self._random, self._clock, self._parameters = out, rng, clock, parameters
         self._connections = connections
         self.site = self._new_site()
@@ -136,8 +136,8 @@ class ClusterNode:
         self._out.send(contact, ClusterJoinRequest(url))
 
     def _on_join_reply(self, reply: ClusterJoinReply, sender: NodeId) -> None:
-        if not self.joined:
-            self.joined = True
+        if not self.joined and not self.site.ready:
+            self.joined, self.site = True, self._new_site()
             self._join_mesh(reply.place, sender, reply.gateway)
 
     def _join_mesh(self, place: Place, contact: NodeId, gateway: NodeId) -> None:
@@ -254,6 +254,8 @@ class ClusterNode:
     # The other nodes.
 
     def _on_join_request(self, url: str, sender: NodeId) -> None:
+        if self.stopping:
+            return  # another node must let it in
         gateway, place = self.site.gateway.gateway, self._place_for_site()
         self._add_node(sender, url, 0.0, None)
         self._out.send(sender, ClusterJoinReply(place, self.id if gateway is None else gateway))
@@ -418,7 +420,10 @@ class ClusterNode:
             self._last_site_tick = now
             joins = not self.site.ready and not self.stopping
             if joins and now - self._joining_since > SITE_JOINED:
+                self.joined = False  # perhaps no other node that this one knows is in the mesh
                 self._rejoin()
+            elif self.site.ready:
+                self.joined = True
             self.site.tick(now)
             self.registry.tick(now)
             self.handover.tick(now)
