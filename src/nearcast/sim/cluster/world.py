@@ -235,11 +235,12 @@ class ClusterWorld:
             server.apply(server.service.found_cluster(server.now, server.url))
 
     def _enter(self, server: ServerHost) -> None:
-        """Ask one server after the other, until one lets it in."""
-        if not server.alive or server.service.cluster.joined:
+        """Ask one server after the other, whenever none has let it in."""
+        cluster = server.service.cluster
+        if not server.alive or cluster.stopping:
             return
         others = [one for one in self.servers if one.service.cluster.joined and one is not server]
-        if others:
+        if others and not cluster.joined:
             contact = self._rng.choice(others)
             server.apply(server.service.join_cluster(server.now, server.url, contact.id))
         self.plan(JOIN_AGAIN, partial(self._enter, server))
@@ -522,6 +523,8 @@ class ClusterWorld:
             self._player.leave(entity)
             client = self.nodes.pop(entity)
             if what is churn.ChurnAction.LEAVE:
+                # What its server sends until it knows of that, nobody receives.
+                self.faults.add("left", self.now, self.now, client.number)
                 client.obey(Leave())
             else:
                 self._kill(client)
