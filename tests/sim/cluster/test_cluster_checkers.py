@@ -50,7 +50,7 @@ def test_what_is_delivered_in_vain_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 def test_publications_that_are_not_routed_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Routing, "_send_outgoing", lambda *_: None)
     with pytest.raises(InvariantError, match="are missing"):
-        run_cluster(cluster_scenario(1))
+        run_cluster(cluster_scenario(1, retain=0))
 
 
 def test_an_internal_error_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
