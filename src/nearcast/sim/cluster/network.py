@@ -82,7 +82,7 @@ class SimulatedNetwork:
         return begin
 
 
-class Stream:
+class ConnectionStream:
     """One direction of a connection. What arrives at one moment is received as one list."""
 
     __slots__ = ("_batch", "_last", "_network", "_receive", "broken", "source", "target")

@@ -32,7 +32,7 @@ from nearcast.service.effects import (
 )
 from nearcast.service.frames import delivery_frames, message_frame
 from nearcast.service.service import FLUSH
-from nearcast.sim.cluster.network import MachineId, Stream
+from nearcast.sim.cluster.network import ConnectionStream, MachineId
 from nearcast.space.motion import SECOND, Time
 
 EVERYTHING = Grant()
@@ -62,10 +62,10 @@ class SimulatedConnection(Connection):
         self.encoding = messages.MSGPACK
         self.server, self.client_end, self.number = server, client, number
         network = server.world.network
-        self.to_server = Stream(
+        self.to_server = ConnectionStream(
             network, client.machine, server.machine, partial(server.on_frames, self)
         )
-        self.to_client = Stream(
+        self.to_client = ConnectionStream(
             network, server.machine, client.machine, partial(client.on_frames, self)
         )
         self.entity = -1  # as the client knows it, for the trace

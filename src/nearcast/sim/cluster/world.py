@@ -29,7 +29,7 @@ from nearcast.sim.cluster.checkers import ClusterChecker, FaultLog, FaultSpan
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.event_queue import EventQueue
 from nearcast.sim.cluster.faults import ClusterFaultInjector
-from nearcast.sim.cluster.network import MachineId, SimulatedNetwork, Stream
+from nearcast.sim.cluster.network import ConnectionStream, MachineId, SimulatedNetwork
 from nearcast.sim.cluster.parameters import ClusterFaultParameters, ClusterParameters
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
 from nearcast.sim.cluster.truth import RealmRecorder
@@ -90,7 +90,7 @@ class ClusterWorld:
         self.realm_recorder = RealmRecorder(
             self.recorder, self.checker.due if self.checker is not None else None
         )
-        self._links: dict[tuple[NodeId, NodeId], Stream] = {}
+        self._links: dict[tuple[NodeId, NodeId], ConnectionStream] = {}
         self._server_by_id: dict[NodeId, ServerHost] = {}
         self._server_at: dict[MachineId, ServerHost] = {}
         self._machines = 0
@@ -298,7 +298,7 @@ class ClusterWorld:
         if target is not None and not blocked:
             link = self._links.get((source.id, to))
             if link is None or link.broken:
-                link = self._links[source.id, to] = Stream(
+                link = self._links[source.id, to] = ConnectionStream(
                     self.network, source.machine, target.machine,
                     partial(target.on_messages, source.id),
                 )  # fmt: skip
