@@ -8,7 +8,8 @@ from msgspec.structs import fields
 
 from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Scenario, Setting, from_json, to_json
-from nearcast.sim.world import SimulatedWorld, parameters_of, resolve
+from nearcast.sim.settings import parameters_of
+from nearcast.sim.world import SimulatedWorld, resolve
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import WORKLOADS

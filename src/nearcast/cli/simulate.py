@@ -31,7 +31,7 @@ def add_simulate(commands: Any) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
-    add("protocol", metavar="PROTOCOL", help=", ".join(PROTOCOLS))
+    add("protocol", metavar="PROTOCOL", help=", ".join((*PROTOCOLS, "cluster (live nodes)")))
     add(
         "--workload",
         metavar="NAME",
@@ -158,7 +158,7 @@ def summary_lines(summary: "RunSummary") -> list[str]:
 
 def list_settings(arguments: argparse.Namespace) -> int:
     from nearcast.field_docs import documented_fields
-    from nearcast.sim.world import parameters_of
+    from nearcast.sim.settings import parameters_of
 
     settings = {
         part: [

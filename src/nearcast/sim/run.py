@@ -9,6 +9,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from nearcast.scenario import Scenario, to_json
+from nearcast.sim.cluster.world import ClusterWorld
+from nearcast.sim.settings import CLUSTER
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import Time
 from nearcast.trace.recorder import Level, Recorder
@@ -37,6 +39,15 @@ class SimulationProgress(Struct, frozen=True):
     messages: int
 
 
+def make_world(
+    scenario: Scenario, recorder: Callable[[Scenario], Recorder], *, check: bool
+) -> SimulatedWorld | ClusterWorld:
+    """The world of a scenario: of an overlay, or of a cluster."""
+    if scenario.protocol == CLUSTER:
+        return ClusterWorld(scenario, recorder, check=check)
+    return SimulatedWorld(scenario, recorder, check=check)
+
+
 def simulate(
     scenario: Scenario,
     trace: Path,
@@ -56,7 +67,7 @@ def simulate(
         return Recorder(folder[0], level, one_in=one_in)
 
     began = flushed = monotonic()
-    world = SimulatedWorld(scenario, recorder, check=check)
+    world = make_world(scenario, recorder, check=check)
 
     def progress(done: Time, whole: Time) -> None:
         nonlocal flushed
@@ -64,7 +75,7 @@ def simulate(
             world.recorder.flush()
             flushed = monotonic()
         if show is not None:
-            show(SimulationProgress(done, whole, world.simulation.messages))
+            show(SimulationProgress(done, whole, world.messages))
 
     try:
         world.run(progress)
@@ -72,7 +83,7 @@ def simulate(
         world.recorder.close()
     summary = RunSummary(
         world.scenario.run, world.scenario, str(trace), scenario.seconds,
-        monotonic() - began, world.simulation.messages, world.recorder.counts,
+        monotonic() - began, world.messages, world.recorder.counts,
     )  # fmt: skip
     folder[0].finish(asdict(summary))
     return summary

@@ -4,19 +4,30 @@ At one moment, the interest commands of all entities come before all publication
 deliveries are defined in this order, and all hosts keep it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from heapq import heappop, heappush
 from itertools import count, dropwhile
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.model.commands import Command, Publish, Subscribe
 from nearcast.model.subscription import Formula, NodeId
-from nearcast.sim.simulation import Simulation
 from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import Vector
 from nearcast.workloads.workload import Life, Scheduled
+
+
+class CommandTarget(Protocol):
+    """The world in which lives are played: its clock, and who obeys commands."""
+
+    @property
+    def now(self) -> Time: ...
+    @property
+    def nodes(self) -> Container[NodeId]: ...
+    def at(self, t: Time, step: Callable[[], None]) -> None: ...
+    def obey(self, node_id: NodeId, command: Command) -> Any: ...
 
 
 class PlayedLife(Struct):
@@ -56,7 +67,7 @@ def has_settled(command: Command) -> bool:
 class WorkloadPlayer:
     """Plays the lives of the entities that are present, between two moments."""
 
-    def __init__(self, simulation: Simulation, begins: Time, ends: Time) -> None:
+    def __init__(self, simulation: CommandTarget, begins: Time, ends: Time) -> None:
         self._simulation = simulation
         self._begins, self._ends = begins, ends
         self._present: dict[NodeId, PlayedLife] = {}

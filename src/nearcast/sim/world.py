@@ -6,27 +6,24 @@ scenario's seconds, and messages under way then may still arrive.
 """
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, fields, replace
 
 from nearcast.errors import InvariantError
-from nearcast.field_checks import between
 from nearcast.model.commands import Leave
 from nearcast.model.subscription import NodeId
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.scenario import Scenario, Setting, stream
+from nearcast.scenario import Scenario, stream
 from nearcast.sim import faults as faults_
 from nearcast.sim import network as network_
 from nearcast.sim.checkers import Checker, InvariantChecker
+from nearcast.sim.settings import Sampling, fill_settings
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.workload_player import WorkloadPlayer, first_interests
 from nearcast.space.motion import SECOND, Time
@@ -37,20 +34,6 @@ from nearcast.workloads.workload import STAYS
 Part = TypeVar("Part", bound=Struct)
 CHECK_INTERVAL: Time = SECOND  # between two checks of a protocol's invariants
 LONGEST_SET_UP = 600 * SECOND  # an overlay that is not ready by then never will be
-
-
-class Sampling(Struct, frozen=True, kw_only=True):
-    """How often positions are recorded, and what else of a run is kept."""
-
-    sample_ms: float = 1000.0  # how often positions and views are recorded; 0: never
-    drain_s: float = 60.0  # after the workload stops, how long publications may travel at most
-    one_in: int = 16  # record=sampled keeps one publication in so many, with all that belongs to it
-
-    def __post_init__(self) -> None:
-        if self.sample_ms and not 1 <= self.sample_ms <= 1e9:
-            raise ValueError(f"sample_ms must be 0 (never) or at least 1, not {self.sample_ms}")
-        between("drain_s", self.drain_s, 0, 1e6)
-        between("one_in", self.one_in, 1, 1_000_000)
 
 
 class ScenarioParts(Struct, frozen=True):
@@ -64,70 +47,14 @@ class ScenarioParts(Struct, frozen=True):
     sampling: Sampling
 
 
-def _choose(what: str, name: str, choices: Mapping[str, Any]) -> Any:
-    if name not in choices:
-        raise ValueError(f"no {what} {name!r}; there are {', '.join(choices)}")
-    return choices[name]
-
-
-def parameters_of(protocol: str, workload: str) -> dict[str, type[Struct]]:
-    """What can be set for this protocol and workload, part by part."""
-    return {
-        "protocol": _choose("protocol", protocol, PROTOCOLS).parameters,
-        "workload": _choose("workload", workload, WORKLOADS).parameters,
-        "churn": churn.Parameters,
-        "network": network_.NetworkParameters,
-        "faults": faults_.FaultParameters,
-        "sampling": Sampling,
-    }
-
-
 def resolve(scenario: Scenario) -> tuple[Scenario, ScenarioParts]:
-    """Hand each setting to the part that knows it; return the scenario with all of them filled in.
-
-    A setting that nobody knows, or of the wrong type or range, is a ValueError with one sentence.
-    """
-    kinds = parameters_of(scenario.protocol, scenario.workload)
-    known = [field.name for kind in kinds.values() for field in fields(kind)]
-    for name in scenario.settings:
-        if name not in known:
-            close = get_close_matches(name, known, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise ValueError(
-                f"no setting {name!r} for {scenario.protocol} with {scenario.workload}{hint}"
-            )
-    parts = ScenarioParts(
-        _part(kinds["protocol"], scenario.settings),
-        _part(kinds["workload"], scenario.settings),
-        _part(churn.Parameters, scenario.settings),
-        _part(network_.NetworkParameters, scenario.settings),
-        _part(faults_.FaultParameters, scenario.settings),
-        _part(Sampling, scenario.settings),
-    )
-    settings = {
-        name: value
-        for field in fields(ScenarioParts)
-        for name, value in asdict(getattr(parts, field.name)).items()
-    }
-    return replace(scenario, settings=settings), parts
-
-
-def _part(kind: type[Part], settings: dict[str, Setting]) -> Part:
-    values: dict[str, Any] = {}
-    for field in fields(kind):
-        if field.name in settings:
-            try:
-                values[field.name] = msgspec.convert(settings[field.name], field.type, strict=False)
-            except msgspec.ValidationError:
-                wanted = getattr(field.type, "__name__", field.type)
-                raise ValueError(
-                    f"{field.name} must be {wanted}, not {settings[field.name]!r}"
-                ) from None
-    return kind(**values)
+    """The scenario with all its settings filled in, and the parameters that they become."""
+    filled, parts = fill_settings(scenario)
+    return filled, ScenarioParts(**parts)
 
 
 @contextmanager
-def _rare_garbage_collection() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """Millions of messages are made, none of them in a reference cycle: looking for cycles as often
     as usual takes an eighth of a VSO run."""
     usual = gc.get_threshold()
@@ -187,7 +114,7 @@ class SimulatedWorld:
     def _stream(self, stay: int, node: NodeId) -> Random:
         return stream(self.scenario.seed, "node", node, stay)
 
-    @_rare_garbage_collection()
+    @rare_garbage_collection()
     def run(self, progress: Callable[[Time, Time], None] | None = None) -> None:
         """Set up, run, and drain; calls `progress` with the time done and the whole."""
         self._set_up()
@@ -207,6 +134,11 @@ class SimulatedWorld:
             self._drain()
         except InvariantError as why:
             raise InvariantError(f"{why} (seed {self.scenario.seed})") from None
+
+    @property
+    def messages(self) -> int:
+        """Sent so far."""
+        return self.simulation.messages
 
     def _drain(self) -> None:
         """Run on until messages and publications that are under way have arrived."""

@@ -65,6 +65,7 @@ IDLE: Time = 3 * SECOND
 LATE: Time = SECOND // 2
 LOST_AFTER: Time = 4 * SECOND  # without a message
 STOP_ANSWERED: Time = SECOND  # how long a node that stops waits for the others' answers
+SITE_JOINED: Time = 5 * SECOND  # by then a new site is in the mesh, or its contact has crashed
 APART = 20.0  # times the spacing: how far away a new site begins while there is no load
 
 
@@ -94,7 +95,7 @@ class ClusterNode:
         self.nodes: dict[NodeId, KnownNode] = {}
         self.stopping = self._gone = False
         self._founded = False  # its site began a new mesh, because no other node was active
-        self.joined = False  # this node has founded the cluster, or was let in
+        self.joined = False  # this node has founded the cluster, or was let in; else ask again
         self._out, self._random, self._clock, self._parameters = out, rng, clock, parameters
         self._connections = connections
         self.site = self._new_site()
@@ -112,6 +113,8 @@ class ClusterNode:
         self._goodbye_until: Time | None = None
         self._last_heartbeat = self._last_site_tick = self._idle_since = self._last_tick = 0
         self._stood_still = False
+        self._contact: NodeId | None = None  # through which the site joined the mesh
+        self._joining_since: Time = 0
 
     def _new_site(self) -> Site:
         return Site(self.id, self._out, self._random, self._clock, self._parameters)
@@ -133,13 +136,18 @@ class ClusterNode:
         self._out.send(contact, ClusterJoinRequest(url, self.scaling.parameters.standby))
 
     def _on_join_reply(self, reply: ClusterJoinReply, sender: NodeId) -> None:
-        if not self.joined:
-            self.joined = True
-            contact = sender if reply.contact is None else reply.contact
-            if self.scaling.role is Role.STANDING_BY:
-                self.site.set_representatives({contact: reply.place})
-            else:
-                self.site.join(reply.place, contact, reply.gateway)
+        if self.joined or self.site.ready:
+            return
+        self.joined, self.site = True, self._new_site()
+        contact = sender if reply.contact is None else reply.contact
+        if self.scaling.role is Role.STANDING_BY:
+            self.site.set_representatives({contact: reply.place})
+        else:
+            self._join_mesh(reply.place, contact, reply.gateway)
+
+    def _join_mesh(self, place: Place, contact: NodeId, gateway: NodeId) -> None:
+        self._contact, self._joining_since = contact, self._clock()
+        self.site.join(place, contact, gateway)
 
     def leave(self) -> None:
         """Begin to leave. `Stop` follows."""
@@ -170,7 +178,7 @@ class ClusterNode:
     def enter_mesh(self, place: Place, contact: NodeId, gateway: NodeId) -> None:
         """Join the site, by a contact whose site is in the mesh."""
         self.site = self._new_site()
-        self.site.join(place, contact, gateway)
+        self._join_mesh(place, contact, gateway)
 
     def found_mesh(self) -> None:
         """Nobody has a part of the space any more: this site has all of it."""
@@ -310,15 +318,19 @@ class ClusterNode:
                 self._rejoin()
 
     def _rejoin(self) -> None:
-        """The site was idle and gave up its place. In a cluster every node has one: join again."""
-        contact = next(iter(self.serving_nodes()), None)
+        """A node that serves has a site: join the mesh anew, if possible by another node."""
+        serving = self.serving_nodes()
+        others = [node for node in serving if node != self._contact]
+        contact = next(iter(others or serving), None)
         if contact is not None:
-            gateway, place = self.site.gateway.gateway or contact, self.place_for_site()
-            self.enter_mesh(place, contact, gateway)
+            gateway, place = self.site.gateway.gateway, self.place_for_site()
+            self.enter_mesh(place, contact, gateway if gateway in self.nodes else contact)
 
     # The other nodes.
 
     def _on_join_request(self, request: ClusterJoinRequest, sender: NodeId) -> None:
+        if self.stopping:
+            return  # another node must let it in
         gateway, place = self.site.gateway.gateway, self.place_for_site()
         # This site cannot accept another while it is not in the mesh itself.
         contact = self.id if self.site.ready else next(iter(self.serving_nodes()), self.id)
@@ -484,7 +496,8 @@ class ClusterNode:
         self._out.relays.pop(node, None)
         self.registry.on_node_lost(self._clock(), node)
         self.realm.remote_entities.on_node_lost(node)
-        self._connections.set_urls(self.urls())
+        if not self.stopping:  # else the others live on, and clients need to know them
+            self._connections.set_urls(self.urls())
 
     # Time.
 
@@ -530,6 +543,12 @@ class ClusterNode:
             self._out.send_many(list(self.nodes), StatesWithdrawn(tuple(withdrawn)))
         if now - self._last_site_tick >= SITE_EVERY:
             self._last_site_tick = now
+            joins = self.scaling.serves and not self.site.ready and not self.stopping
+            if joins and now - self._joining_since > SITE_JOINED:
+                self.joined = False  # perhaps no other node that this one knows is in the mesh
+                self._rejoin()
+            elif self.site.ready:
+                self.joined = True
             self.site.tick(now)
             self.registry.tick(now)
             self.handover.tick(now)
@@ -542,7 +561,9 @@ class ClusterNode:
             self.scaling.step(now)
             self._choose_relays()
             heartbeat = self.heartbeat()
-            self._out.send_many(list(self.nodes), heartbeat)
+            # Sites find each other again after a partition; their nodes may have given up.
+            known = dict.fromkeys([*self.nodes, *self.site.mesh.known])
+            self._out.send_many(list(known), heartbeat)
             for node in self._out.relays:
                 self._out.send_directly(node, heartbeat)
             for node in [

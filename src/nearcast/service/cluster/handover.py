@@ -293,7 +293,9 @@ class Handover:
         """Dispatches a message of the handover protocol."""
         match message:
             case HandoverOffer(ticket, holder):
-                if not self._clearing:
+                if self._clearing:
+                    self._send(sender, HandoverCancelled(ticket))
+                else:
                     self._expected[ticket] = ExpectedClient(sender, now + VALID, holder)
                     self._send(sender, HandoverAccepted(ticket))
             case HandoverAccepted(ticket):
@@ -380,7 +382,9 @@ class Handover:
             self.ended.append((departing.connection, ELSEWHERE, CloseCode.GOING_AWAY))
 
     def _on_void(self, now: Time, ticket: str) -> None:
-        self._offers.pop(ticket, None)
+        offer = self._offers.pop(ticket, None)
+        if offer is not None and self._clearing:  # it leaves as well: try another node at once
+            self._last_attempt.pop(offer.client.entity, None)
         self.claimed.pop(ticket, None)
         self._reject_expected(ticket)
         departing = self._departing.pop(ticket, None)

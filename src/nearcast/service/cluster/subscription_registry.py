@@ -74,6 +74,7 @@ class SubscriptionRegistry:
         self._departed: dict[SubscriptionId, Time] = {}
         self._owned: dict[NodeId, list[tuple[SubscriptionId, Version]]] = {}  # by home, untold
         self._told: Time = 0
+        self._absent_homes: dict[NodeId, Time] = {}  # no members; since when this is known
 
     # At home.
 
@@ -279,7 +280,14 @@ class SubscriptionRegistry:
         self._send_updates(now, homeless)
 
     def on_node_back(self, node: NodeId) -> None:
-        self._dead.pop(node, None)
+        """A node is a member, perhaps again: this site may have got records of its clients while it
+        took it for dead."""
+        if node in self._dead:
+            del self._dead[node]
+            ownership = self._site().ownership
+            for record in ownership.records.at:
+                if record is not None and self._home_is(record, node):
+                    self._home(ownership.now, record)
 
     def _home_is(self, record: Record, node: NodeId) -> bool:
         try:
@@ -293,10 +301,18 @@ class SubscriptionRegistry:
             self._told = now
             owned = {}
             records = self._site().ownership.records
+            absent: dict[NodeId, Time] = {}
             for record in records.of(records.owned_by(self._me)):
                 home = self._home(now, record)
-                if home is not None:
-                    owned.setdefault(home, []).append((record.id, record.version))
+                if home is None:
+                    continue
+                if not self._is_member(home):  # it crashed, perhaps before this node joined
+                    since = absent[home] = self._absent_homes.get(home, now)
+                    if now - since > UNCONFIRMED:
+                        self._site().dropped(record.id, record.version)
+                        continue
+                owned.setdefault(home, []).append((record.id, record.version))
+            self._absent_homes = absent
             self._departed = {s: t for s, t in self._departed.items() if now - t < 5 * TELL_EVERY}
         for home, several in owned.items():
             if home == self._me:

@@ -1,0 +1,254 @@
+"""What must hold in a simulated cluster; a violation is an InvariantError, and the run ends.
+
+At every moment: nothing is delivered twice, neither on a connection nor to an application; each
+publisher's publications arrive in order; in calm, no two sites own a record in one epoch. At the
+end: nothing was delivered that nobody asked for, and a fault explains every miss. When the
+cluster has recovered from the last fault: every client is served by one server, every subscription
+has one owner, every server knows exactly the living states, and what is published from then on is
+delivered exactly.
+
+Order has one exception, which the protocol documents (`service.cluster.realm.OVERDUE`): what was
+under way during a fault may arrive after later publications, if it is not older than that.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from nearcast.client.received import Message
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.errors import InvariantError
+from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
+from nearcast.protocols.voronoi.vso_messages import Record
+from nearcast.service.cluster.realm import OVERDUE
+from nearcast.sim.cluster.client_host import HOLD_BACK, ClientHost
+from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
+from nearcast.sim.cluster.truth import DueDeliveries, Pair
+from nearcast.space.motion import FOREVER, SECOND, Time
+
+BEFORE: Time = 2 * SECOND  # a fault may lose what was under way for so long
+AFTER: Time = 10 * SECOND  # and by then servers agree again who wants what
+SHOWN = 5  # examples in a message
+
+
+class FaultSpan(Struct):
+    """A fault: from when to when, and of which client; None: of servers, so of everyone."""
+
+    fact: str
+    begin: Time
+    end: Time
+    client: NodeId | None = None
+
+    def overlaps(self, begin: Time, end: Time, client: NodeId) -> bool:
+        concerned = self.client is None or self.client == client
+        return concerned and self.begin - BEFORE <= end and begin <= self.end + AFTER
+
+
+class FaultLog:
+    """All faults of a run. One that has not ended lasts."""
+
+    def __init__(self) -> None:
+        self.spans: list[FaultSpan] = []
+
+    def add(self, fact: str, begin: Time, end: Time, client: NodeId | None = None) -> FaultSpan:
+        span = FaultSpan(fact, begin, end, client)
+        self.spans.append(span)
+        return span
+
+    @property
+    def of_servers(self) -> bool:
+        """Has there been any fault but of single clients?"""
+        return any(span.client is None for span in self.spans)
+
+    def explains(self, begin: Time, end: Time, client: NodeId) -> bool:
+        return any(span.overlaps(begin, end, client) for span in self.spans)
+
+
+class ClusterChecker:
+    """Watches the deliveries of a run, and judges it at its end."""
+
+    def __init__(self, faults: FaultLog, now: Callable[[], Time], skew: Time) -> None:
+        self._faults, self._now, self._skew = faults, now, skew
+        self.due = DueDeliveries()
+        self._delivered: dict[Pair, NodeId] = {}
+        self._subscribers: dict[SubscriptionId, NodeId] = {}  # the client of each
+        self._arrived: dict[SimulatedConnection, set[tuple[PublicationId, int]]] = {}
+        self._latest: dict[tuple[ClientHost, NodeId], tuple[Time, PublicationId]] = {}
+
+    # While it runs.
+
+    def arrived(self, connection: SimulatedConnection, notice: messages.MessageNotice) -> None:
+        """A message has arrived at its client, by this connection."""
+        arrived = self._arrived.setdefault(connection, set())
+        for number in notice.to:
+            if (notice.publication, number) in arrived:
+                self._fail(f"publication {notice.publication} came twice on one connection")
+            arrived.add((notice.publication, number))
+
+    def ended(self, connection: SimulatedConnection) -> None:
+        self._arrived.pop(connection, None)
+
+    def subscribed(self, client: ClientHost, subscription: SubscriptionId) -> None:
+        self._subscribers[subscription] = client.number
+
+    def delivered(
+        self, client: ClientHost, connection: SimulatedConnection, message: Message, again: bool,
+        subscriptions: Iterable[SubscriptionId],
+    ) -> None:  # fmt: skip
+        """The application of a client has got a message."""
+        for subscription in subscriptions:
+            pair = message.publication, subscription
+            if pair in self._delivered:
+                self._fail(f"{client.name} got publication {message.publication} twice")
+            self._delivered[pair] = client.number
+        if again or client.is_late(connection):
+            return
+        key, made = (client, message.source), (message.t, message.publication)
+        latest = self._latest.get(key, (0, 0))
+        if made > latest:
+            self._latest[key] = made
+        elif not self._may_be_late(client, message.t):
+            self._fail(
+                f"{client.name} got publication {message.publication} of {message.source}, made at"
+                f" {message.t}, after {latest[1]}, made at {latest[0]}"
+            )
+
+    def _may_be_late(self, client: ClientHost, made: Time) -> bool:
+        now = self._now()
+        most = OVERDUE + HOLD_BACK + 2 * self._skew + SECOND
+        return now - made < most and self._faults.explains(made, now, client.number)
+
+    def lost_server(self, client: ClientHost, reason: str) -> None:
+        """A client has lost its connection, and no fault of its own did that."""
+        now = self._now()
+        if not self._faults.explains(now, now, client.number):
+            self._fail(f"{client.name} has lost its connection without a fault: {reason}")
+
+    def look_at(self, servers: Iterable[ServerHost]) -> None:
+        """Called now and then: no two sites own a record in the same epoch. While servers cannot
+        reach each other, two may claim one; then the higher number wins (`voronoi.ownership`)."""
+        if self._faults.of_servers:
+            return
+        owners: dict[tuple[SubscriptionId, int], NodeId] = {}
+        for server in servers:
+            for record in _owned_records(server):
+                other = owners.setdefault((record.id, record.epoch), server.id)
+                if other != server.id:
+                    self._fail(
+                        f"sites {other} and {server.id} own subscription {record.id}"
+                        f" in epoch {record.epoch}"
+                    )
+
+    def _fail(self, what: str) -> None:
+        raise InvariantError(f"at {self._now()} {what}")
+
+    # At the end.
+
+    def judge_deliveries(self, exact_since: Time = FOREVER) -> None:
+        """Nothing was delivered in vain, and only faults explain what was missed: nothing of what
+        was published from `exact_since` on."""
+        due, made = self.due.pairs(), self.due.made
+        spurious = sorted(pair for pair in self._delivered if pair not in due)
+        if spurious:
+            examples = [(made.get(p), p, s) for p, s in spurious[:SHOWN]]
+            self._fail(
+                f"{len(spurious)} deliveries that nobody asked for"
+                f" (made at, publication, subscription): {examples}"
+            )
+        missed = sorted((made[p], p, s) for p, s in due if (p, s) not in self._delivered)
+        faults = self._faults
+        wrong = [
+            (t, p, s)
+            for t, p, s in missed
+            if t >= exact_since or not faults.explains(t, t, self._subscribers.get(s, -1))
+        ]
+        if wrong:
+            self._fail(
+                f"{len(wrong)} deliveries are missing and no fault explains it"
+                f" (made at, publication, subscription): {wrong[:SHOWN]}"
+            )
+        self.missed, self.expected = len(missed), len(due)
+
+    def disagreement(
+        self, clients: Iterable[ClientHost], servers: Iterable[ServerHost]
+    ) -> str | None:
+        """What is wrong at this moment with clients, owners or states; None: all is well. While
+        clients are handed over, something is."""
+        present, servers = [client for client in clients if client.alive], list(servers)
+        return (
+            self._misplaced_clients(present, servers)
+            or self._wrong_owners(servers)
+            or self._wrong_states(present, servers)
+        )
+
+    def _misplaced_clients(
+        self, present: Sequence[ClientHost], servers: Sequence[ServerHost]
+    ) -> str | None:
+        """Every client is served, by the server at which it believes to be and by no other."""
+        lost = [client.name for client in present if not client.is_served]
+        if lost:
+            return f"{len(lost)} clients are not served: {lost[:SHOWN]}"
+        believed = {
+            (client.entity, client.connection.server.id)
+            for client in present
+            if client.connection is not None
+        }
+        there = {
+            (client.entity, server.id)
+            for server in servers
+            for client in server.realm.clients
+            if client is not None
+        }
+        if believed == there:
+            return None
+        return (
+            "clients are not where they believe to be (entity, server):"
+            f" {sorted(believed - there)[:SHOWN]};"
+            f" servers have others: {sorted(there - believed)[:SHOWN]}"
+        )
+
+    def _wrong_owners(self, servers: Sequence[ServerHost]) -> str | None:
+        """One site owns each subscription, and the server of its client knows which."""
+        owners: dict[SubscriptionId, list[NodeId]] = {}
+        for server in servers:
+            for record in _owned_records(server):
+                owners.setdefault(record.id, []).append(server.id)
+        wrong = []
+        for server in servers:
+            for subscription, mine in server.service.cluster.registry.mine.items():
+                found = owners.pop(subscription, [])
+                if found != [mine.owner]:
+                    wrong.append((subscription, found, mine.owner))
+        if wrong:
+            return (
+                f"{len(wrong)} subscriptions have no owner or several, or their server believes in"
+                f" another (subscription, owners, believed): {wrong[:SHOWN]}"
+            )
+        if owners:
+            return f"{len(owners)} records are nobody's: {sorted(owners.items())[:SHOWN]}"
+        return None
+
+    def _wrong_states(
+        self, present: Sequence[ClientHost], servers: Sequence[ServerHost]
+    ) -> str | None:
+        """Every server lists exactly the states of those who live and retain."""
+        expected = sorted(client.name for client in present if client.has_state)
+        for server in servers:
+            realm = server.realm
+            everywhere = messages.NearbyRequest(Area(), limit=realm.limits.nearby)
+            found = realm.nearby(realm.now, everywhere, messages.MSGPACK)
+            listed = sorted(one.name for one in found)
+            if listed != expected:
+                absent = sorted(set(expected) - set(listed))[:SHOWN]
+                ghosts = sorted(set(listed) - set(expected))[:SHOWN]
+                return (
+                    f"server {server.id} lists {len(listed)} of {len(expected)} states:"
+                    f" {absent} are absent, {ghosts} have no client"
+                )
+        return None
+
+
+def _owned_records(server: ServerHost) -> list[Record]:
+    records = server.service.cluster.site.ownership.records
+    return records.of(records.owned_by(server.id))

@@ -1,0 +1,357 @@
+"""Hosts one client core in simulated time, and obeys the commands of a workload's life.
+
+What the core delivers to its application is recorded in the trace and shown to the checkers.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from nearcast.client.core import ClientCore, Phase
+from nearcast.client.effects import (
+    Again,
+    Ask,
+    ClientParameters,
+    Connect,
+    Disconnect,
+    Ended,
+    Failed,
+    SubscriptionEnded,
+    Told,
+    Welcomed,
+)
+from nearcast.client.received import Disconnected, HandedOver, Message
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import area_from_region, extent_fields
+from nearcast.errors import InvariantError
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.subscription import NodeId
+from nearcast.node import ClearTimer, SetTimer, Timer
+from nearcast.sim.cluster.network import MachineId
+from nearcast.sim.cluster.server_host import Delivery, Hangup, ServerHost, SimulatedConnection
+from nearcast.space.motion import SECOND, Time
+
+HOLD_BACK = ClientParameters().hold_back
+OPEN_AGAIN: Time = SECOND  # after which an application that found no node tries again
+
+
+class ClientWorld(Protocol):
+    """What a host of a client needs of its world."""
+
+    network: Any
+
+    @property
+    def now(self) -> Time: ...
+    def plan(self, after: Time, act: Callable[[], None]) -> None: ...
+    def at_url(self, url: str) -> ServerHost | None: ...
+    def machine_at(self, url: str) -> MachineId: ...
+    def first_url(self, client: NodeId) -> str: ...
+    def sent_to_server(self, connection: SimulatedConnection, kind: str, size: int,
+                       arrived: Time) -> None: ...  # fmt: skip
+    def arrived_at_client(self, connection: SimulatedConnection, notice: Any) -> None: ...
+    def delivered(
+        self, client: "ClientHost", connection: SimulatedConnection, message: Message, again: bool,
+        subscriptions: tuple[int, ...],
+    ) -> None: ...  # fmt: skip
+    def subscribed(self, client: "ClientHost", subscription: int) -> None: ...
+    def lost_server(self, client: "ClientHost", reason: str) -> None: ...
+    def served(self, client: "ClientHost") -> None: ...
+
+
+class ClientHost:
+    """One client: its core, its connections, and what its application wants."""
+
+    def __init__(self, world: ClientWorld, number: NodeId, rng: Random, retains: bool) -> None:
+        self._world, self.number, self._rng, self.retains = world, number, rng, retains
+        self.machine: MachineId = number
+        self.name = f"client {number}"
+        self.alive = True
+        self.has_state = False  # has it published one?
+        self.connections: dict[int, SimulatedConnection] = {}
+        self._opening: dict[int, SimulatedConnection | None] = {}
+        self._timers: dict[Timer, object] = {}
+        self._asked: dict[int, int] = {}  # by request: the subscription that it asks for
+        self._wanted: dict[int, Subscribe] = {}  # by the workload's number
+        self._numbers: dict[int, int] = {}  # by the workload's number: the core's
+        self._subscribing: dict[int, int] = {}  # by request: the workload's number
+        self._held_from: dict[int, SimulatedConnection] = {}  # by publication, if it may be held
+        self._served_by: SimulatedConnection | None = None  # or was last
+        self._welcoming: SimulatedConnection | None = None  # that has sent a welcome
+        self._handed_over: Time = 0  # when it was last
+        self._make_core()
+
+    def _make_core(self) -> None:
+        self.core = ClientCore(self.name, self._rng)
+        self.connections, self._opening, self._timers = {}, {}, {}
+        self._numbers, self._subscribing, self._asked = {}, {}, {}
+
+    @property
+    def is_served(self) -> bool:
+        phases = (Phase.SERVED, Phase.HANDED_OVER)
+        return self.alive and self.core.phase in phases and self.connection is not None
+
+    @property
+    def connection(self) -> SimulatedConnection | None:
+        """To the server that serves it."""
+        served_by = self._served_by
+        known = served_by is not None and self.connections.get(served_by.number) is served_by
+        return served_by if known else None
+
+    @property
+    def entity(self) -> int:
+        return self.core.entity
+
+    def is_late(self, connection: SimulatedConnection) -> bool:
+        """Does its former server still send, after the time for which it waits for that one?"""
+        held = self._world.now - self._handed_over < HOLD_BACK
+        return connection is not self._served_by and not held
+
+    # The application.
+
+    def open(self) -> None:
+        self._apply(self.core.open(self._world.now))
+
+    def kill(self) -> None:
+        """It is no more, and has said nothing."""
+        self.alive = False
+        for connection in self.connections.values():
+            connection.break_off()
+
+    def obey(self, command: Command) -> None:
+        core, now = self.core, self._world.now
+        match command:
+            case Publish():
+                self.publish(command)
+            case Move(number, region):
+                if number in self._wanted:
+                    self._wanted[number] = self._wanted[number].moved(region)
+                if number in self._numbers:
+                    request = messages.MoveRequest(self._numbers[number], area_from_region(region))
+                    self._apply(core.move(now, request, region)[1])
+            case Subscribe():
+                self._wanted[command.subscription] = command
+                self._subscribe(command)
+            case Tune(number, variables):
+                if number in self._numbers:
+                    tune = messages.TuneRequest(self._numbers[number], variables)
+                    self._apply(core.request(now, tune)[1])
+            case Unsubscribe(number):
+                self._wanted.pop(number, None)
+                if number in self._numbers:
+                    ended = messages.UnsubscribeRequest(self._numbers.pop(number))
+                    self._apply(core.request(now, ended)[1])
+            case Leave():
+                self._apply(core.close(now))
+                self.alive = False
+
+    def publish(self, command: Publish) -> None:
+        shape = command.shape
+        r, rx, ry, rz = extent_fields(shape)
+        payload = Raw(msgspec.msgpack.encode(command.payload)) if command.payload else None
+        request = messages.PublishRequest(
+            shape.x, shape.y, messages.NO_PAYLOAD if payload is None else payload, self.retains,
+            command.attributes, command.channel, shape.z, r, rx, ry, rz,
+        )  # fmt: skip
+        self.has_state = self.retains
+        self._apply(self.core.request(self._world.now, request, confirm=self.retains)[1])
+
+    def _subscribe(self, wanted: Subscribe) -> None:
+        region = wanted.region
+        text = (
+            wanted.filter
+            if wanted.filter is None or isinstance(wanted.filter, str)
+            else (wanted.filter.text)
+        )
+        request = messages.SubscribeRequest(
+            0, area_from_region(region), text, wanted.channel, wanted.echo, wanted.variables
+        )
+        number, state, effects = self.core.subscribe(self._world.now, request, region)
+        self._numbers[wanted.subscription] = state.number
+        self._subscribing[number] = wanted.subscription
+        self._apply(effects)
+
+    def _subscribe_again(self, number: int) -> None:
+        """What was asked for, and not answered, is asked for again."""
+        wanted = self._wanted.get(number)
+        if wanted is not None and self.alive:
+            self._subscribe(wanted)
+
+    # Effects of the core.
+
+    def _apply(self, effects: list[Any]) -> None:
+        for effect in effects:
+            match effect:
+                case Message():
+                    self._deliver(effect, again=False)
+                case Again(message):
+                    self._deliver(message, again=True)
+                case Ask(connection, request, number):
+                    self._ask(connection, request, number)
+                case SetTimer(timer, delay):
+                    token = self._timers[timer] = object()
+                    self._world.plan(delay, partial(self._due, self.core, timer, token))
+                case ClearTimer(timer):
+                    self._timers.pop(timer, None)
+                case Connect(number, url):
+                    self._connect(number, url)
+                case Disconnect(number):
+                    self._disconnect(number)
+                case Failed(number, _) if number in self._subscribing:
+                    again = self._subscribing.pop(number)
+                    if self.core.phase is not Phase.ENDED:
+                        self._world.plan(0, partial(self._subscribe_again, again))
+                case Ended(_):
+                    self._on_ended()
+                case Told(Disconnected(reason, _)):
+                    self._world.lost_server(self, reason)
+                case Told(HandedOver()):
+                    self._on_handed_over()
+                case Welcomed():
+                    self._served_by = self._welcoming
+                case SubscriptionEnded(number, why):
+                    raise InvariantError(f"{self.name}: subscription {number} was refused: {why}")
+
+    def _on_handed_over(self) -> None:
+        """It is served by another connection, with the same subscriptions."""
+        assert self._welcoming is not None and self._served_by is not None
+        self._welcoming.traced = self._served_by.traced
+        self._served_by, self._handed_over = self._welcoming, self._world.now
+
+    def _due(self, core: ClientCore, timer: Timer, token: object) -> None:
+        if self.alive and self.core is core and self._timers.get(timer) is token:
+            del self._timers[timer]
+            self._apply(core.wake(self._world.now, timer))
+
+    def _on_ended(self) -> None:
+        """It found no node: an application tries again."""
+        if self.alive:
+            self._world.plan(OPEN_AGAIN, self._open_again)
+
+    def _open_again(self) -> None:
+        if self.alive:
+            self._make_core()
+            self.open()
+            for wanted in self._wanted.values():
+                self._subscribe(wanted)
+
+    # Connections.
+
+    def _connect(self, number: int, url: str | None) -> None:
+        world, core = self._world, self.core
+        url = url or world.first_url(self.number)
+        network = world.network
+        self._opening[number] = None
+        there = network.arrival(self.machine, world.machine_at(url), 100)
+        network.queue.at(there, partial(self._call, core, number, url))
+
+    def _call(self, core: ClientCore, number: int, url: str) -> None:
+        """The wish to connect has arrived at that address."""
+        if core is not self.core or number not in self._opening or not self.alive:
+            return
+        server, network = self._world.at_url(url), self._world.network
+        back = partial(network.arrival, self._world.machine_at(url), self.machine, 100)
+        if server is None:
+            network.queue.at(back(), partial(self._refused, core, number))
+            return
+        connection = self._opening[number] = SimulatedConnection(server, self, number)
+
+        def answer() -> None:
+            network.queue.at(back(), partial(self._connected, core, connection))
+
+        server.on_connect(connection, answer)
+
+    def _refused(self, core: ClientCore, number: int) -> None:
+        if core is self.core and number in self._opening and self.alive:
+            del self._opening[number]
+            why = ConnectionRefusedError("nobody listens there")
+            self._apply(core.connect_failed(self._world.now, number, why))
+
+    def _connected(self, core: ClientCore, connection: SimulatedConnection) -> None:
+        number = connection.number
+        known = core is self.core and self._opening.get(number) is connection and self.alive
+        if not known or connection.broken:
+            if not connection.broken:
+                connection.to_server.send(Hangup(), 4)
+            return
+        del self._opening[number]
+        self.connections[number] = connection
+        self._apply(core.connected(self._world.now, number))
+
+    def on_lost(self, connection: SimulatedConnection, reason: str, code: int) -> None:
+        """The connection has ended at this end."""
+        if self._opening.pop(connection.number, None) is connection:
+            why = ConnectionError("it broke at once")
+            self._apply(self.core.connect_failed(self._world.now, connection.number, why))
+        elif self.connections.get(connection.number) is connection and self.alive:
+            del self.connections[connection.number]
+            self._apply(self.core.lost(self._world.now, connection.number, reason, code))
+
+    def _disconnect(self, number: int) -> None:
+        self._opening.pop(number, None)
+        connection = self.connections.pop(number, None)
+        if connection is not None and not connection.broken:
+            connection.to_server.send(Hangup(), 4)
+
+    def _ask(self, number: int, request: messages.Request, request_number: int) -> None:
+        connection = self.connections[number]
+        frame = messages.MSGPACK.encode(request)
+        if isinstance(request, messages.SubscribeRequest):
+            self._asked[request_number] = request.subscription
+        arrived = connection.to_server.send(frame, len(frame))
+        kind = "publish" if isinstance(request, messages.PublishRequest) else "request"
+        self._world.sent_to_server(connection, kind, len(frame), arrived)
+
+    # What arrives.
+
+    def on_frames(self, connection: SimulatedConnection, items: list[Any]) -> None:
+        for item in items:
+            if self.connections.get(connection.number) is not connection or not self.alive:
+                return
+            if isinstance(item, Delivery):
+                self._on_message(connection, item.notice)
+            elif isinstance(item, Hangup):
+                connection.to_server.send(Hangup(), 4)  # its answer
+                self.on_lost(connection, item.reason, item.code)
+            else:
+                notice = messages.MSGPACK.read_notice(item)
+                self._on_notice(connection, messages.MSGPACK.message_class(notice), notice)
+
+    def _on_message(self, connection: SimulatedConnection, notice: Any) -> None:
+        self._world.arrived_at_client(connection, notice)
+        effect = self.core.message(connection.number, notice)
+        if effect is None:
+            self._held_from[notice.publication] = connection
+        elif isinstance(effect, Again):
+            self._deliver(effect.message, again=True, connection=connection)
+        else:
+            self._deliver(effect, again=False, connection=connection)
+
+    def _on_notice(self, connection: SimulatedConnection, kind: type[Struct], notice: Any) -> None:
+        if kind is messages.DoneNotice and notice.subscription is not None:
+            number = self._asked.pop(notice.id, None)
+            if number is not None:
+                connection.traced[number] = notice.subscription
+                self._world.subscribed(self, notice.subscription)
+            self._subscribing.pop(notice.id, None)
+        elif kind is messages.WelcomeNotice:
+            self._welcoming, connection.entity = connection, notice.entity
+        served = self.is_served
+        self._apply(self.core.received(self._world.now, connection.number, kind, notice))
+        if self.is_served and not served:
+            self._world.served(self)
+
+    def _deliver(
+        self, message: Message, again: bool, connection: SimulatedConnection | None = None
+    ) -> None:
+        held_from = self._held_from.pop(message.publication, None) if self._held_from else None
+        connection = connection or held_from
+        assert connection is not None
+        missing = [number for number in message.to if number not in connection.traced]
+        if missing:
+            raise InvariantError(f"{self.name} got a message for unknown subscriptions {missing}")
+        subscriptions = tuple(connection.traced[number] for number in message.to)
+        self._world.delivered(self, connection, message, again, subscriptions)

@@ -1,0 +1,52 @@
+"""Every fault of a simulated cluster, alone and together. Each run checks itself (`checkers`)."""
+
+import pytest
+
+from support.cluster_scenarios import FAULTS, cluster_scenario, mixed_scenario, run_cluster
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_happens_and_the_cluster_recovers(fault: str) -> None:
+    rates = {"crash": 0.15, "disconnect": 0.1, "halt": 0.2, "leave": 0.1, "join": 0.5}
+    rate = rates.get(fault, 2 * FAULTS[fault])
+    world, memory = run_cluster(cluster_scenario(2, **{fault: rate}), "all")
+    facts = set(memory.table("notes").column("fact").to_pylist())
+    happened = {
+        "crash": "crashed", "partition": "partitioned", "cut": "cut off", "leave": "leaves",
+        "disconnect": "disconnected", "client_cut": "isolated", "link_break": "link broken",
+        "halt": "halted", "slow_reader": "stopped reading", "join": "joined",
+    }  # fmt: skip
+    assert fault == "slow" or happened[fault] in facts
+    assert world.checker is not None
+    assert world.checker.expected > 100
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mixed_faults(seed: int) -> None:
+    run_cluster(mixed_scenario(seed))
+
+
+# Seeds that once failed, and what was wrong.
+FOUND = {
+    "a node whose contact crashed while its site joined had no site": (
+        4, {"seconds": 8, "crash": 0.1},
+    ),
+    "records of a home that crashed before their owner joined were never dropped": (
+        2, {"seconds": 8, "crash": 0.1},
+    ),
+    "two nodes that left at once handed their clients to each other": (
+        2, {"seconds": 8, "leave": 0.1},
+    ),
+    "nodes that gave each other up in a partition stayed apart": (
+        6, {"seconds": 20, "partition": 0.3, "cut_s": 8, "servers": 4},
+    ),
+    "a site did not use replicas that it got while it took their home for dead": (
+        5, {"seconds": 20, "partition": 0.3, "cut_s": 8, "servers": 4},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_a_seed_has_found_stays_found(what: str) -> None:
+    seed, settings = FOUND[what]
+    run_cluster(cluster_scenario(seed, **settings))

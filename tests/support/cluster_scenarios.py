@@ -1,0 +1,49 @@
+"""Scenarios of a simulated cluster: calm ones, and ones with faults of all kinds, by a seed."""
+
+from typing import Any
+
+from nearcast.scenario import Scenario, stream
+from nearcast.sim.cluster.world import ClusterWorld
+from nearcast.trace.recorder import Level, Recorder
+from nearcast.trace.sinks import MemoryTrace
+
+# Small and busy: clients walk fast, across borders, and hear several others.
+WALKERS: dict[str, Any] = {
+    "latency_ms": 4, "jitter_ms": 3, "size": 300, "speed": 30, "rate": 4, "radius": 60,
+}  # fmt: skip
+# Each fault alone is so frequent that a run of some seconds has several.
+FAULTS: dict[str, float] = {
+    "crash": 0.06, "partition": 0.15, "cut": 0.2, "disconnect": 0.05, "client_cut": 0.05,
+    "link_break": 0.3, "halt": 0.1, "slow_reader": 0.05, "join": 0.2, "leave": 0.04, "slow": 0.03,
+}  # fmt: skip
+
+
+def cluster_scenario(seed: int, nodes: int = 12, seconds: float = 6.0, **settings: Any) -> Scenario:
+    return Scenario(
+        protocol="cluster", workload="waypoint", nodes=nodes, seconds=seconds, seed=seed,
+        settings={**WALKERS, **settings},
+    )  # fmt: skip
+
+
+def mixed_scenario(seed: int) -> Scenario:
+    """Some of all faults, with numbers that the seed determines."""
+    rng = stream(seed, "mixed faults")
+    chosen = {name: most for name, most in FAULTS.items() if rng.random() < 0.4}
+    settings: dict[str, Any] = {
+        name: round(most * rng.random(), 3) for name, most in chosen.items()
+    }
+    settings["servers"] = rng.randint(2, 5)
+    settings["skew_ms"] = rng.choice((0, 0, 20, 100))
+    settings["motion"] = rng.choice(("line", "line", "path", "steps"))
+    settings["cut_s"], settings["halt_s"] = rng.choice((0.5, 2.0, 6.0)), rng.choice((0.3, 1.0, 3.0))
+    settings["restart_s"] = rng.choice((0.2, 1.0, 3.0))
+    return cluster_scenario(seed, rng.randint(6, 14), rng.randint(4, 8), **settings)
+
+
+def run_cluster(scenario: Scenario, level: Level = "none") -> tuple[ClusterWorld, MemoryTrace]:
+    """Run it with all checks."""
+    memory = MemoryTrace()
+    world = ClusterWorld(scenario, lambda _: Recorder(memory, level))
+    world.run()
+    world.recorder.close()
+    return world, memory
