@@ -42,7 +42,7 @@ def test_what_is_delivered_in_vain_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         ClusterRealm, "_match_versions",
         lambda _, __, found: (found.publication, found.subscription),
     )  # fmt: skip
-    with pytest.raises(InvariantError, match="nobody asked for"):
+    with pytest.raises(InvariantError, match=r"nobody asked for|, after \d+"):
         for seed in range(5):
             run_cluster(cluster_scenario(seed, motion="steps", slow=0.2))
 

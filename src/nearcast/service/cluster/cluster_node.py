@@ -50,7 +50,12 @@ from nearcast.service.cluster.messages import (
     SubscriptionUpdate,
 )
 from nearcast.service.cluster.realm import ClusterRealm
-from nearcast.service.cluster.relaying import RELAY_AFTER, RelayingOutbox, find_relay
+from nearcast.service.cluster.relaying import (
+    HEARD_WITHIN,
+    RELAY_AFTER,
+    RelayingOutbox,
+    find_relay,
+)
 from nearcast.service.cluster.remote_subscriptions import RemoteSubscriptions, block_of
 from nearcast.service.cluster.routing import Routing
 from nearcast.service.cluster.scaling import Role, Scaling, ScalingParameters
@@ -415,15 +420,17 @@ class ClusterNode:
 
     def _directly_reachable(self) -> tuple[NodeId, ...]:
         """The nodes that this one has heard directly, and lately."""
-        since = self._clock() - RELAY_AFTER
+        since = self._clock() - HEARD_WITHIN
         return tuple(node for node, known in self.nodes.items() if known.last_direct >= since)
 
     def _choose_relays(self) -> None:
         """For each node that is not heard directly, another that hears it."""
         relays = self._out.relays
         heard = {node: self.nodes[node].beat.hears for node in self._directly_reachable()}
-        for node in self.nodes:
-            via = None if node in heard else find_relay(node, heard)
+        silent_since = self._clock() - RELAY_AFTER
+        for node, known in self.nodes.items():
+            silent = known.last_direct < silent_since
+            via = find_relay(node, heard) if silent else None
             if via is None:
                 relays.pop(node, None)
             elif node not in heard.get(relays.get(node, self.id), ()):

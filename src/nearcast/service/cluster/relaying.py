@@ -17,7 +17,10 @@ from nearcast.node import Message, Outbox
 from nearcast.service.cluster.messages import CODEC, RelayedMessage
 from nearcast.space.motion import SECOND, Time
 
-RELAY_AFTER: Time = SECOND * 6 // 5  # two heartbeats are missing; sites give up after three seconds
+# When a partition begins, a heartbeat that says who was heard until then may still be the last one.
+# So what counts as heard ends, with one more heartbeat, before a silent node is relayed to.
+HEARD_WITHIN: Time = SECOND * 3 // 4  # heartbeats come every half second
+RELAY_AFTER: Time = 2 * SECOND  # sites give each other up after three seconds
 
 
 class RelayingOutbox(Outbox):
