@@ -9,7 +9,8 @@ from nearcast.trace.sinks import MemoryTrace
 
 # Small and busy: clients walk fast, across borders, and hear several others.
 WALKERS: dict[str, Any] = {
-    "latency_ms": 4, "jitter_ms": 3, "size": 300, "speed": 30, "rate": 4, "radius": 60,
+    "latency_ms": 4, "jitter_ms": 3, "flush_ms": 5, "size": 300, "speed": 30, "rate": 4,
+    "radius": 60,
 }  # fmt: skip
 # Each fault alone is so frequent that a run of some seconds has several.
 FAULTS: dict[str, float] = {

@@ -11,7 +11,7 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
     # Servers from the beginning, 1 to 1,000.
     servers: int = 3
     # Milliseconds, 0.1 to 1,000, that a publication waits for others; one flush matches all.
-    flush_ms: float = 5.0
+    flush_ms: float = 20.0
     # Share of clients, 0 to 1, whose publications are retained; `nearby` lists these clients.
     retain: float = 0.25
     # Subscriptions that a server's site may own before it is overloaded, 1 to 1e9.

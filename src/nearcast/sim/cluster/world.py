@@ -20,6 +20,7 @@ from nearcast.node import Message as NodeMessage
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi import vso_parameters
 from nearcast.scenario import Scenario, stream
+from nearcast.service.cluster.messages import PublicationBatch
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
 from nearcast.service.cluster.service import ClusterService
@@ -42,8 +43,6 @@ from nearcast.trace.recorder import Recorder
 from nearcast.workloads import WORKLOADS, churn
 from nearcast.workloads.workload import STAYS, Life
 
-# Kinds of messages between servers that carry publications.
-CARRYING = ("cluster.PublicationBatch", "cluster.ClientTransfer", "cluster.ForwardedRequest")
 START: Time = 100 * SECOND  # clocks may be wrong by less than that
 FIRST_NODE_ID: NodeId = 2**52  # no entity of any server has such a number
 ENGINE = "keyed"  # as of a live node
@@ -176,7 +175,8 @@ class ClusterWorld:
                 self.now, connection.entity, connection.server.id, f"cluster.{kind}", size, None,
                 arrived, False,
             )  # fmt: skip
-        self.carrying = max(self.carrying, arrived)
+        if kind == "publish":
+            self.carrying = max(self.carrying, arrived)
 
     def arrived_at_client(self, connection: SimulatedConnection, notice: Any) -> None:
         if self.checker is not None:
@@ -303,7 +303,7 @@ class ClusterWorld:
                     partial(target.on_messages, source.id),
                 )  # fmt: skip
             arrived = link.send(frame, len(frame))
-            if arrived > self.carrying and message.kind in CARRYING:
+            if arrived > self.carrying and isinstance(message, PublicationBatch):
                 self.carrying = arrived
         self.recorder.sent(
             self.now, source.id, to, message.kind, len(frame), None, arrived, arrived is None
