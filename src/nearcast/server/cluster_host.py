@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from random import choice
 from time import process_time
 
 from nearcast.errors import JoinError, WireError
@@ -25,7 +26,7 @@ JOIN_S = 10.0
 LOOK_S = 0.02  # between two looks at whether this node has been let in
 # A node that leaves stops by its own clock: `departure` has its times, `STOP_ANSWERED` comes after.
 LEAVE_S = (HANDING_OVER + RESIGNING + STOP_ANSWERED) / SECOND + 7.0
-CPU_S = 1.0  # between two measurements
+SECOND_S = 1.0
 
 
 class ClusterHost:
@@ -36,7 +37,8 @@ class ClusterHost:
         self._probes: set[asyncio.Task[None]] = set()
         self._left = asyncio.Event()
         self._measured = host.loop.time(), process_time()
-        self._cpu_timer: asyncio.TimerHandle | None = None
+        self._second: asyncio.TimerHandle | None = None
+        self._url = ""  # where clients reach this node, once it has entered
         host.forward = self._forward
         host.handlers |= {
             Send: self._send,
@@ -48,7 +50,8 @@ class ClusterHost:
     async def enter(self, url: str, join: Sequence[tuple[str, int]]) -> None:
         """Found a cluster, or join one through the first of these that answers."""
         await self._found_or_join(url, join)
-        self._measure_cpu()
+        self._url = url
+        self._every_second()
 
     async def _found_or_join(self, url: str, join: Sequence[tuple[str, int]]) -> None:
         host, service, links = self._host, self._service, self.links
@@ -76,22 +79,26 @@ class ClusterHost:
 
     async def leave(self) -> None:
         """Hand over all clients and records, and stop."""
-        if self._service.cluster.joined:
+        if self._url:
             self._host.apply(self._service.leave_cluster(self._host.now()))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._left.wait(), LEAVE_S)
-        if self._cpu_timer is not None:
-            self._cpu_timer.cancel()
+        if self._second is not None:
+            self._second.cancel()
         for probe in self._probes:
             probe.cancel()
         await self.links.close()
 
-    def _measure_cpu(self) -> None:
+    def _every_second(self) -> None:
+        """Report the CPU share; and ask to be let in again, if the node that did so has failed."""
         (wall, used), host = self._measured, self._host
         self._measured = host.loop.time(), process_time()
         share = (self._measured[1] - used) / max(self._measured[0] - wall, 1e-6)
-        self._cpu_timer = host.loop.call_later(CPU_S, self._measure_cpu)
+        self._second = host.loop.call_later(SECOND_S, self._every_second)
         host.apply(self._service.report_cpu(host.now(), share))
+        members = [node for node in self.links.members if node != self.links.name]
+        if not self._service.cluster.joined and members:
+            host.apply(self._service.join_cluster(host.now(), self._url, choice(members)))
 
     def _receive(self, sender: NodeId, frames: Sequence[bytes]) -> None:
         arrivals = []

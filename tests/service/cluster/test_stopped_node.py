@@ -13,6 +13,7 @@ import pytest
 
 import nearcast
 from nearcast.client.client import Client
+from nearcast.client.core import Phase
 from nearcast.client.subscription import Subscription
 from nearcast.space.shapes import disc, point
 from support.node_processes import Running, cluster
@@ -83,7 +84,7 @@ def test_a_client_is_served_after_a_handover_during_which_a_node_stood_still(
             who = walker.entity
 
             async def moving() -> bool:
-                return walker._handing_over
+                return walker._core.phase is Phase.HANDED_OVER
 
             await ears.move(disc(*there, 1))
             await until(moving)
