@@ -37,7 +37,7 @@ from nearcast.server.server import serve
 key, join = sys.argv[1:]
 limits = LimitSettings(clients=20_000)
 def ready(node):
-    links = node.cluster.links if node.cluster else None
+    links = node.cluster_host.links if node.cluster_host else None
     print(node.port, links.port if links else 0, flush=True)
 cluster = ClusterSettings(key=key, join=join)
 serve(Settings(port=0, record=False, limits=limits, cluster=cluster), ready)
