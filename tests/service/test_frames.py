@@ -93,7 +93,8 @@ def test_everyone_gets_each_publication_once_with_all_matching_numbers(
     """Pairs are (seat, publication, standing); a naive grouping must give the same words."""
     publications = [accepted(100 + n, messages.PublishRequest(float(n), 0.0)) for n in range(6)]
     rows = np.array(sorted(pairs), np.int64).reshape(-1, 3)
-    heard = FlushDeliveries(7, publications, rows[:, 0], rows[:, 1], rows[:, 2])
+    ids = np.array([one.id for one in publications])
+    heard = FlushDeliveries(7, publications, rows[:, 0], rows[:, 1], rows[:, 2], ids)
     post = delivery_frames(heard, np.array(numbers), np.array(packed))
     wanted: dict[int, dict[int, list[int]]] = {}
     for state, publication, subscription in sorted(pairs):
@@ -112,6 +113,7 @@ def test_everyone_gets_each_publication_once_with_all_matching_numbers(
 
 def test_subscribers_with_the_same_deliveries_share_one_frame() -> None:
     one = [accepted(1, messages.PublishRequest(0.0, 0.0))]
-    heard = FlushDeliveries(7, one, np.arange(50), np.zeros(50, np.int64), np.arange(50))
+    first, ids = np.zeros(50, np.int64), np.array([one[0].id])
+    heard = FlushDeliveries(7, one, np.arange(50), first, np.arange(50), ids)
     post = delivery_frames(heard, np.ones(50, np.int64), np.zeros(50, np.bool_))
     assert len({id(frame) for frame in post.frames}) == 1

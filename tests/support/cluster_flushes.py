@@ -48,7 +48,7 @@ def passed(t: Time, *made: tuple[Time, float, float]) -> PastFlush:
     accepted, publications = accepted_publications(*made)
     none = np.zeros(0, np.int64)
     ids = np.array([one.id for one in accepted], np.int64)
-    return PastFlush(t, accepted, ids, publications, none, none, none, [9] * len(accepted))
+    return PastFlush(t, accepted, ids, publications, none)
 
 
 def wanted(number: int, x: float, r: float = 10.0) -> Subscription:

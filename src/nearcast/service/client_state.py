@@ -130,7 +130,7 @@ class FlushDeliveries(Struct, frozen=True):
     client: Integers
     publication: Integers  # where in `publications`
     subscription: Integers  # its slot
-    ids: Integers | None = None  # of the publications, if they are not consecutive
+    ids: Integers  # of the publications
     own: int = 0  # so many of the publications, the first ones, are of clients of this node
 
     def __len__(self) -> int:
@@ -145,5 +145,5 @@ class FlushDeliveries(Struct, frozen=True):
 
     def numbers(self, which: Any = slice(None)) -> Integers:
         """The publications' numbers in the trace, of these pairs or of all."""
-        chosen: Integers = self.publication[which]
-        return chosen + self.publications[0].id if self.ids is None else self.ids[chosen]
+        numbers: Integers = self.ids[self.publication[which]]
+        return numbers

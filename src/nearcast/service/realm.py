@@ -475,7 +475,7 @@ class Realm:
         self._advance_to(now)
         t = self._flushed = self.now
         if not taken:
-            return FlushDeliveries(t, (), *np.empty((3, 0), np.int64))
+            return FlushDeliveries(t, (), *np.empty((4, 0), np.int64))
         accepted = taken.accepted
         publications = publication_batch(t, taken.table, accepted, taken.channels, taken.attributes)
         deliveries, table = self._match_flush(t, taken, publications)
@@ -484,7 +484,7 @@ class Realm:
         # Last: if something failed before, nothing is in the trace and it can be tried again.
         if self._recorder and accepted:
             self._recorder.published_many(
-                publications, _ids(accepted), taken.attributes, taken.table["size"]
+                publications, publication_ids(accepted), taken.attributes, taken.table["size"]
             )
         self._release_feeds()
         return deliveries
@@ -501,7 +501,9 @@ class Realm:
         accepted, table = taken.accepted, taken.table
         self._states.update(t, accepted, table)
         matches = self._matcher.match_many(publications)
-        deliveries = self._sort_deliveries(t, accepted, matches.publication, matches.subscription)
+        deliveries = self._sort_deliveries(
+            t, accepted, publication_ids(accepted), matches.publication, matches.subscription
+        )
         self._charge(deliveries, table, matches.cost)
         return deliveries, table
 
@@ -517,6 +519,7 @@ class Realm:
         self,
         t: Time,
         accepted: Sequence[AcceptedPublication],
+        ids: Integers,
         publication: Integers,
         active: Integers,
     ) -> FlushDeliveries:
@@ -530,7 +533,7 @@ class Realm:
         pairs >>= for_standing
         publication = pairs & ((1 << for_publication) - 1)
         pairs >>= for_publication
-        return FlushDeliveries(t, accepted, pairs, publication, active, _ids(accepted))
+        return FlushDeliveries(t, accepted, pairs, publication, active, ids)
 
     def _apply_throttling(
         self, deliveries: FlushDeliveries, table: PublicationTable
@@ -710,10 +713,11 @@ def _find_subscription(client: ClientState, number: int) -> ActiveSubscription:
     return active
 
 
-def _ids(accepted: Sequence[AcceptedPublication]) -> Integers:
-    """The publications' numbers; one by one, unless a flush has left some waiting."""
-    first, count = accepted[0].id, len(accepted)
-    if accepted[-1].id - first == count - 1:
+def publication_ids(accepted: Sequence[AcceptedPublication]) -> Integers:
+    """The numbers of this node's publications: consecutive, unless a flush left some waiting."""
+    count = len(accepted)
+    first = accepted[0].id if count else 0
+    if not count or accepted[-1].id - first == count - 1:
         return np.arange(first, first + count)
     return np.fromiter((one.id for one in accepted), np.int64, count)
 

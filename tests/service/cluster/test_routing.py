@@ -59,7 +59,7 @@ class RouterHarness:
         )  # fmt: skip
 
     def flush(self, flushed: PastFlush, own: int) -> list[tuple[NodeId, Message]]:
-        self.realm.history.flushes.append(flushed)
+        self.realm.history.add(flushed)
         self.router.route_flush(flushed, own)
         return self.taken()
 

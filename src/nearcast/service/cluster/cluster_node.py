@@ -562,7 +562,6 @@ class ClusterNode:
             self.remote_subscriptions.forget(now)
         if now - self._last_heartbeat >= HEARTBEAT_EVERY:
             self._last_heartbeat = now
-            self.routing.forget(now)
             self._move_if_idle(now)
             self._check_entities(now)
             self.scaling.step(now)

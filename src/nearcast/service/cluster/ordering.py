@@ -11,12 +11,16 @@ A retained state goes to every node and carries nothing along. So a publisher th
 of its publications may be delivered out of order until it is known who wants the others.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
-from nearcast.model.subscription import NodeId, PublicationId
+import numpy as np
+
+from nearcast.columns import grow
+from nearcast.matching.matcher import Integers
+from nearcast.model.subscription import NodeId
 from nearcast.service.cluster.messages import CLIENTS_ONLY, PREVIOUS_OWNER, mode_of
-from nearcast.service.cluster.recent_history import PastFlush
-from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, block_of
+from nearcast.service.cluster.recent_history import COUNT_BITS, NOT_SENT, PastFlush, RecentHistory
+from nearcast.service.cluster.remote_subscriptions import block_of
 from nearcast.space.motion import SECOND, Time
 
 AGO: Time = 2 * SECOND  # older publications have arrived everywhere
@@ -26,49 +30,60 @@ class OutgoingPublications:
     """What is to be sent: for each node which publications, each with its mode and hops."""
 
     def __init__(self) -> None:
-        self._entries: dict[NodeId, list[tuple[Time, PublicationId, int, PastFlush, int]]] = {}
+        self._parts: dict[NodeId, list[tuple[PastFlush, Integers, Integers]]] = {}
 
-    def put(self, node: NodeId, flush: PastFlush, which: Iterable[int], code: int) -> None:
-        """Adds publications, but none that was sent there before or was published there."""
-        sent = flush.sent.setdefault(node, {})
-        entries = self._entries.setdefault(node, [])
-        times, ids, way, made = flush.publications.t, flush.ids, mode_of(code), block_of(node)
-        for index in which:
-            before, number = sent.get(index), int(ids[index])
-            if way == CLIENTS_ONLY and (before is not None or number >> COUNT_BITS == made):
-                continue
-            if way == PREVIOUS_OWNER and before is not None and mode_of(before) != CLIENTS_ONLY:
-                continue
-            sent[index] = code
-            entries.append((int(times[index]), number, code, flush, index))
+    def put(self, node: NodeId, flush: PastFlush, which: Integers, code: Integers | int) -> None:
+        """Adds publications, but none that was sent there before or was published there.
 
-    def entries(self) -> Iterator[tuple[NodeId, list[tuple[int, PastFlush, int]]]]:
-        """For each node, in the order of publication: code, flush and index."""
-        for node, entries in self._entries.items():
-            if entries:
-                entries.sort(key=lambda entry: entry[:2])
-                yield node, [entry[2:] for entry in entries]
+        `code`: of all of them, or of each.
+        """
+        sent, codes = flush.sent_to(node), np.broadcast_to(code, len(which))
+        before, way = sent[which], mode_of(codes)
+        made_there = flush.ids[which] >> COUNT_BITS == block_of(node)
+        known = (way == CLIENTS_ONLY) & ((before != NOT_SENT) | made_there)
+        routed = (before != NOT_SENT) & (mode_of(before) != CLIENTS_ONLY)
+        new = ~(known | ((way == PREVIOUS_OWNER) & routed))
+        which, codes = which[new], codes[new]
+        if len(which):
+            sent[which] = codes
+            self._parts.setdefault(node, []).append((flush, which, codes))
+
+    def entries(self) -> Iterator[tuple[NodeId, bytes, list[tuple[PastFlush, int]]]]:
+        """For each node, in the order of publication: codes; flushes and indices."""
+        for node, parts in self._parts.items():
+            t = np.concatenate([flush.publications.t[which] for flush, which, _ in parts])
+            ids = np.concatenate([flush.ids[which] for flush, which, _ in parts])
+            order = np.lexsort((ids, t))
+            codes = np.concatenate([codes for _, _, codes in parts])[order]
+            places = [(flush, index) for flush, which, _ in parts for index in which.tolist()]
+            yield node, codes.astype(np.uint8).tobytes(), [places[i] for i in order.tolist()]
 
 
 class PublisherOrdering:
-    """Which nodes have been sent all recent publications of a publisher, as site or as home."""
+    """Which nodes have been sent all recent publications of a publisher, as site or as home.
 
-    def __init__(self, flushes: Sequence[PastFlush]) -> None:
-        self._flushes = flushes  # of the last seconds, by time
-        self._last_flush: dict[NodeId, PastFlush] = {}  # by publisher: its last flush
-        # By node and publisher: the flush up to which it has been sent everything.
-        self._sites: dict[NodeId, dict[NodeId, PastFlush]] = {}
-        self._homes: dict[NodeId, dict[NodeId, PastFlush]] = {}
+    Columns by a publisher's number (`RecentPublishers`) have the serial number of a flush, or 0. A
+    number that is used again means somebody else; what is left in its columns is then older than
+    all flushes in the history, so nothing is found for it.
+    """
+
+    def __init__(self, history: RecentHistory) -> None:
+        self._flushes, self._publishers = history.flushes, history.publishers
+        self._last_flush: Integers = np.zeros(64, np.int64)  # the last flush that was routed
+        # By node: the flush up to which it has been sent everything.
+        self._sites: dict[NodeId, Integers] = {}
+        self._homes: dict[NodeId, Integers] = {}
 
     def mark_sent(self, flush: PastFlush) -> None:
         """This flush has been routed."""
-        self._last_flush.update(dict.fromkeys(flush.publishers, flush))
+        self._last_flush = grow(self._last_flush, self._publishers.used)
+        self._last_flush[flush.publishers] = flush.serial
 
     def for_this_site(
-        self, me: NodeId, flush: PastFlush, which: Sequence[int]
-    ) -> Iterator[tuple[PastFlush, list[int]]]:
+        self, me: NodeId, flush: PastFlush, which: Integers
+    ) -> Iterator[tuple[PastFlush, Integers]]:
         """What this site has to route with these: recent ones of their publishers, too."""
-        whose, whole = _publishers_and_all(flush, which)
+        whose, whole = self._publishers_and_all(flush, which)
         yield from self._missing(self._sites, me, whose, flush)
         yield flush, whole
         self._mark_complete(self._sites, me, whose, flush)
@@ -77,20 +92,20 @@ class PublisherOrdering:
         self, outgoing: OutgoingPublications, site: NodeId, flush: PastFlush, chosen: dict[int, int]
     ) -> None:
         """These go to that site, each with its code."""
-        whose, whole = _publishers_and_all(flush, list(chosen))
+        which, codes = np.array([*chosen.items()], np.int64).reshape(-1, 2).T
+        whose, whole = self._publishers_and_all(flush, which)
         for one, earlier in self._missing(self._sites, site, whose, flush):
             outgoing.put(site, one, earlier, PREVIOUS_OWNER)
-        for index, code in chosen.items():
-            outgoing.put(site, flush, (index,), code)
+        outgoing.put(site, flush, which, codes)
         outgoing.put(site, flush, whole, PREVIOUS_OWNER)
         self._mark_complete(self._sites, site, whose, flush)
         self._mark_complete(self._homes, site, whose, flush)
 
     def add_for_home(
-        self, outgoing: OutgoingPublications, home: NodeId, flush: PastFlush, chosen: Sequence[int]
+        self, outgoing: OutgoingPublications, home: NodeId, flush: PastFlush, chosen: Integers
     ) -> None:
         """These go to that home, whose clients may want them."""
-        whose, whole = _publishers_and_all(flush, chosen)
+        whose, whole = self._publishers_and_all(flush, chosen)
         for one, earlier in self._missing(self._homes, home, whose, flush):
             outgoing.put(home, one, earlier, CLIENTS_ONLY)
         outgoing.put(home, flush, whole, CLIENTS_ONLY)
@@ -98,53 +113,50 @@ class PublisherOrdering:
 
     def add_missing(self, outgoing: OutgoingPublications, node: NodeId, entity: NodeId) -> None:
         """This publisher publishes there from now on: the site gets its recent publications."""
-        for one, earlier in self._missing(self._sites, node, [entity], None):
-            outgoing.put(node, one, earlier, PREVIOUS_OWNER)
+        number = self._publishers.number(entity)
+        if number is not None:
+            for one, earlier in self._missing(self._sites, node, np.array([number]), None):
+                outgoing.put(node, one, earlier, PREVIOUS_OWNER)
+
+    def _column(self, columns: dict[NodeId, Integers], node: NodeId) -> Integers:
+        """The column of this node, with room for all publishers."""
+        column = columns.get(node, self._last_flush[:0])
+        columns[node] = column = grow(column, self._publishers.used)
+        return column
 
     def _missing(
-        self, had: dict[NodeId, dict[NodeId, PastFlush]], node: NodeId, whose: Iterable[NodeId],
-        until: PastFlush | None,
-    ) -> Iterator[tuple[PastFlush, list[int]]]:  # fmt: skip
+        self, had: dict[NodeId, Integers], node: NodeId, whose: Integers, until: PastFlush | None
+    ) -> Iterator[tuple[PastFlush, Integers]]:
         """By flush, earlier publications of these publishers that the node has not been sent."""
-        has, spoke = had.setdefault(node, {}), self._last_flush
-        lacking = [entity for entity in whose if has.get(entity) is not spoke.get(entity)]
-        if not lacking or not self._flushes:
+        has = self._column(had, node)
+        self._last_flush = last = grow(self._last_flush, self._publishers.used)
+        lacking = whose[has[whose] != last[whose]]
+        if not len(lacking) or not self._flushes:
             return
         oldest = (self._flushes[-1] if until is None else until).t - AGO
-        since = max(oldest, min(has[e].t if e in has else oldest for e in lacking))
+        first = int(has[lacking].min())
+        wanted = np.zeros(len(last), np.bool_)
+        wanted[lacking] = True
         for one in list(self._flushes):
             if one is until:
                 return
-            if one.t >= since:
-                which = one.of(lacking)
-                if which:
+            if one.serial >= first and one.t >= oldest:
+                which = np.flatnonzero(wanted[one.publishers])
+                if len(which):
                     yield one, which
 
     def _mark_complete(
-        self, had: dict[NodeId, dict[NodeId, PastFlush]], node: NodeId, whose: Iterable[NodeId],
-        flush: PastFlush,
-    ) -> None:  # fmt: skip
+        self, had: dict[NodeId, Integers], node: NodeId, whose: Integers, flush: PastFlush
+    ) -> None:
         """The node has been sent all of theirs, up to this flush."""
-        has = had.setdefault(node, {})
-        if flush is not self._flushes[-1]:
-            whose = [entity for entity in whose if entity not in has or has[entity].t < flush.t]
-        has.update(dict.fromkeys(whose, flush))
+        has = self._column(had, node)
+        has[whose] = np.maximum(has[whose], flush.serial)
 
-    def forget(self, now: Time) -> None:
-        """Forgets publishers that have not published for so long."""
-        self._last_flush = _newer_than(self._last_flush, now - AGO)
-        for had in (self._sites, self._homes):
-            for node, entities in had.items():
-                had[node] = _newer_than(entities, now - AGO)
-
-
-def _newer_than(flushes: dict[NodeId, PastFlush], since: Time) -> dict[NodeId, PastFlush]:
-    return {entity: flush for entity, flush in flushes.items() if flush.t >= since}
-
-
-def _publishers_and_all(flush: PastFlush, which: Sequence[int]) -> tuple[list[NodeId], list[int]]:
-    """The publishers of these, and all their publications in this flush."""
-    if len(which) == len(flush.publishers):
-        return list(dict.fromkeys(flush.publishers)), list(which)
-    whose = list(dict.fromkeys([flush.publishers[index] for index in which]))
-    return whose, flush.of(whose)
+    def _publishers_and_all(self, flush: PastFlush, which: Integers) -> tuple[Integers, Integers]:
+        """The publishers of these, and all their publications in this flush."""
+        if len(which) == len(flush.publishers):
+            return flush.publishers, which
+        wanted = np.zeros(self._publishers.used, np.bool_)
+        wanted[flush.publishers[which]] = True
+        whole = np.flatnonzero(wanted[flush.publishers])
+        return flush.publishers[whole], whole

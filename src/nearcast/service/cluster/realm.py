@@ -22,12 +22,13 @@ from nearcast.service.client_state import (
 )
 from nearcast.service.cluster.recent_history import (
     EarlierDeliveries,
+    FlushReaders,
     PastFlush,
     RecentHistory,
     SubscriptionVersion,
 )
 from nearcast.service.cluster.remote_entities import RemoteEntities
-from nearcast.service.realm import FlushInput, Realm
+from nearcast.service.realm import FlushInput, Realm, publication_ids
 from nearcast.service.retained_state import (
     PUBLICATION_DTYPE,
     PublicationTable,
@@ -191,7 +192,10 @@ class ClusterRealm(Realm):
         publication, active = self._match_versions(publications, matches)
         # Publications of other nodes come first: they are older, perhaps of a client now here.
         turned = (publication - own) % len(accepted)
-        deliveries = self._sort_deliveries(t, accepted, turned, active)
+        ids = publication_ids(taken.accepted)
+        if taken.remote:
+            ids = np.concatenate((ids, np.array([one.id for one in accepted[own:]], np.int64)))
+        deliveries = self._sort_deliveries(t, accepted, ids, turned, active)
         deliveries = replace(deliveries, publication=(deliveries.publication + own) % len(accepted))
         self._charge(deliveries, table, matches.cost)
         retained = np.flatnonzero(table["retain"][:own])
@@ -211,21 +215,15 @@ class ClusterRealm(Realm):
         self, deliveries: FlushDeliveries, publications: Batch, own: int, retained: Integers
     ) -> FlushDeliveries:
         """Removes what a client received on its last node, and adds the flush to the history."""
-        ids = np.fromiter(
-            (one.id for one in deliveries.publications), np.int64, len(deliveries.publications)
-        )
-        deliveries = replace(deliveries, ids=ids, own=own)
+        deliveries = replace(deliveries, own=own)
         if self._arrived:
             deliveries = deliveries.only(self._not_delivered_before(deliveries, publications))
-        entities = self.entities[deliveries.client]
-        numbers = deliveries.numbers()
-        self.history.flushes.append(
-            PastFlush(
-                deliveries.t, deliveries.publications, ids, publications, retained, entities,
-                numbers,
-                publications.node.tolist(),
-            )
-        )  # fmt: skip
+        client, accepted, ids = deliveries.client, deliveries.publications, deliveries.ids
+        starts = np.flatnonzero(np.diff(client, prepend=NO_SLOT))
+        readers = FlushReaders(
+            self.entities[client[starts]], np.append(starts, len(client)), deliveries.publication
+        )
+        self.history.add(PastFlush(deliveries.t, accepted, ids, publications, retained, readers))
         return deliveries
 
     def _not_delivered_before(

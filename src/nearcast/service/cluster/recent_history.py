@@ -15,6 +15,7 @@ from typing import overload
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from nearcast.columns import SlotAllocator, grow
 from nearcast.matching import MATCHERS
@@ -28,6 +29,7 @@ COUNT_BITS = 33  # low bits of a number, which count; the others are the node's 
 KEPT: Time = 4 * SECOND
 LATE: Time = 3 * SECOND  # before a handover: earlier publications are not delivered after it
 SEARCHED: Time = 2 * SECOND  # so far back late subscriptions are matched
+NOT_SENT = -1
 _NONE: Integers = np.zeros(0, np.int64)
 
 
@@ -125,7 +127,18 @@ class EarlierDeliveries(Struct, frozen=True):
     until: Time  # then it need not be known any more
 
 
-class PastFlush(Struct, frozen=True, eq=False):
+class FlushReaders(Struct, frozen=True):
+    """Who received what of a flush: `entities[i]` received `indices[starts[i]:starts[i + 1]]`."""
+
+    entities: Integers
+    starts: Integers  # one more than there are entities
+    indices: Integers  # of publications, once for each subscription
+
+
+NO_READERS = FlushReaders(_NONE, np.zeros(1, np.int64), _NONE)
+
+
+class PastFlush(Struct, eq=False):
     """The publications of one flush, of clients of this node and of other nodes."""
 
     t: Time
@@ -133,19 +146,51 @@ class PastFlush(Struct, frozen=True, eq=False):
     ids: Integers
     publications: Batch
     retained: Integers  # which of this node's own are retained
-    entities: Integers  # deliveries: the client, and the publication's number
-    numbers: Integers
-    publishers: list[NodeId]  # of each publication
-    sent: dict[NodeId, dict[int, int]] = {}  # by node: index and code of what it was sent
-    _by: dict[NodeId, list[int]] = {}  # filled when it is needed
+    readers: FlushReaders = NO_READERS
+    # By node: with which code each publication was sent there; NOT_SENT: it was not.
+    sent: dict[NodeId, NDArray[np.int16]] = {}
+    # Set when the flush is added to the history: how many were added before it, and the number of
+    # each publication's publisher in `RecentPublishers`.
+    serial: int = 0
+    publishers: Integers = _NONE
 
-    def of(self, entities: Sequence[NodeId]) -> list[int]:
-        """Indices of the publications of these entities."""
-        by = self._by
-        if not by:
-            for index, entity in enumerate(self.publishers):
-                by.setdefault(entity, []).append(index)
-        return sorted(index for entity in entities if entity in by for index in by[entity])
+    def sent_to(self, node: NodeId) -> NDArray[np.int16]:
+        """The codes of what this node was sent, to be changed."""
+        codes = self.sent.get(node)
+        if codes is None:
+            codes = self.sent[node] = np.full(len(self.ids), NOT_SENT, np.int16)
+        return codes
+
+
+class RecentPublishers:
+    """Dense numbers of the entities whose publications are in the history: indices of columns."""
+
+    def __init__(self) -> None:
+        self._slots = SlotAllocator()
+        self._numbers: dict[NodeId, int] = {}
+        self._last: dict[NodeId, int] = {}  # the serial number of the last flush of each
+
+    @property
+    def used(self) -> int:
+        """All numbers are below this."""
+        return self._slots.used
+
+    def number(self, entity: NodeId) -> int | None:
+        return self._numbers.get(entity)
+
+    def add(self, serial: int, entities: list[NodeId]) -> Integers:
+        """These have published in this flush: the number of each."""
+        numbers, last = self._numbers, dict.fromkeys(entities, serial)
+        for entity in last.keys() - numbers.keys():
+            numbers[entity] = self._slots.take()
+        self._last.update(last)
+        return np.fromiter(map(numbers.__getitem__, entities), np.int64, len(entities))
+
+    def forget(self, serial: int) -> None:
+        """Flushes before this one are forgotten."""
+        for entity in [entity for entity, last in self._last.items() if last < serial]:
+            del self._last[entity]
+            self._slots.give(self._numbers.pop(entity))
 
 
 class RecentHistory:
@@ -160,6 +205,8 @@ class RecentHistory:
         self.left_entities: list[int] = []  # entities
         self.withdrawn_states: list[tuple[int, str, Time]] = []  # states: entity, channel, when
         self.flushes: deque[PastFlush] = deque()
+        self.publishers = RecentPublishers()
+        self._added = 0  # flushes so far
         self._seen: dict[PublicationId, None] = {}
         self._seen_before: dict[PublicationId, None] = {}
         self._routed: dict[PublicationId, None] = {}
@@ -168,6 +215,12 @@ class RecentHistory:
         # By block: the highest number of a publication that is not remembered any more.
         self._forgotten: dict[int, PublicationId] = {}
         self.keep_since: Time = FOREVER  # later flushes are kept, for clients that may come back
+
+    def add(self, flush: PastFlush) -> None:
+        self._added += 1
+        flush.serial = self._added
+        flush.publishers = self.publishers.add(self._added, flush.publications.node.tolist())
+        self.flushes.append(flush)
 
     def is_new(self, publication: PublicationId) -> bool:
         """Does it arrive from another node for the first time? Remembers it.
@@ -205,12 +258,20 @@ class RecentHistory:
 
     def count_deliveries(self, publication: PublicationId) -> int:
         """How many subscriptions of this node it was delivered to."""
-        return sum(int(np.count_nonzero(one.numbers == publication)) for one in self.flushes)
+        return sum(
+            int(np.count_nonzero(one.readers.indices == index))
+            for one, found in self.find_flushes([publication])
+            for index in found
+        )
 
     def delivered_to(self, entity: int) -> list[PublicationId]:
         """What was delivered to this client in the last seconds."""
-        found = [one.numbers[one.entities == entity] for one in self.flushes]
-        numbers: list[int] = np.concatenate([_NONE, *found]).tolist()
+        numbers: list[PublicationId] = []
+        for one in self.flushes:
+            readers = one.readers
+            for i in np.flatnonzero(readers.entities == entity).tolist():
+                received = readers.indices[readers.starts[i] : readers.starts[i + 1]]
+                numbers += one.ids[received].tolist()
         return numbers
 
     def forget(self, now: Time) -> None:
@@ -218,6 +279,7 @@ class RecentHistory:
         self.versions.forget(now)
         while self.flushes and self.flushes[0].t < min(now - KEPT, self.keep_since):
             self.flushes.popleft()
+        self.publishers.forget(self.flushes[0].serial if self.flushes else self._added + 1)
         if now - self._turned > 3 * KEPT:
             forgotten = np.sort(np.fromiter(self._seen_before, np.int64))
             blocks, first = np.unique((forgotten >> COUNT_BITS)[::-1], return_index=True)
@@ -236,6 +298,15 @@ class JoinedFlushes(Struct, frozen=True):
     flushes: list[PastFlush]
     which: list[Integers]  # of each flush
     starts: list[int]  # where each flush begins
+
+    def by_flush(self, places: Integers) -> Iterator[tuple[PastFlush, Integers]]:
+        """The flushes that have these, which are in order, and their indices there."""
+        bounds = np.searchsorted(places, [*self.starts, len(self.ids)]).tolist()
+        for flush, which, start, first, last in zip(
+            self.flushes, self.which, self.starts, bounds, bounds[1:], strict=False
+        ):
+            if first < last:
+                yield flush, which[places[first:last] - start]
 
     def locate(self, at: int) -> tuple[PastFlush, int]:
         part = bisect_right(self.starts, at) - 1

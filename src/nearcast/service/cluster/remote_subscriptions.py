@@ -90,6 +90,11 @@ class RemoteSubscriptions:
     def __len__(self) -> int:
         return len(self._known)
 
+    @property
+    def homes(self) -> Sequence[NodeId]:
+        """All nodes that `match_homes` can find."""
+        return self._nodes
+
     def put(self, now: Time, record: Record, home: NodeId) -> None:
         before = self._known.get(record.id)
         if before is not None and (before[2], before[3]) == (record.version, home):
@@ -173,8 +178,11 @@ class RemoteSubscriptions:
 
     def match_missed(
         self, now: Time, passed: Sequence[PastFlush]
-    ) -> Iterator[tuple[PastFlush, int, NodeId]]:
-        """Recent publications that match versions learned since the last call."""
+    ) -> Iterator[tuple[PastFlush, Integers, NodeId]]:
+        """Recent publications that match versions learned since the last call, by home and flush.
+
+        Each flush is in the order of time, for each home.
+        """
         if not self._new_versions:
             return
         fresh, self._new_versions = list(self._new_versions.values()), {}
@@ -191,9 +199,12 @@ class RemoteSubscriptions:
             found.subscription
         ]
         meant = recent.publications.t[found.publication] >= since
-        pairs = self._each_once(len(recent.publications), found.publication[meant], homes[meant])
-        for index, home in zip(*(column.tolist() for column in pairs), strict=True):
-            yield *recent.locate(index), home
+        index, whose = self._each_once(
+            len(recent.publications), found.publication[meant], homes[meant]
+        )
+        for home in dict.fromkeys(whose.tolist()):
+            for flush, which in recent.by_flush(index[whose == home]):
+                yield flush, which, home
 
     def forget(self, now: Time) -> None:
         self._former.forget(now)

@@ -43,7 +43,7 @@ from nearcast.service.cluster.messages import (
 )
 from nearcast.service.cluster.ordering import OutgoingPublications, PublisherOrdering
 from nearcast.service.cluster.realm import ClusterRealm
-from nearcast.service.cluster.recent_history import PastFlush
+from nearcast.service.cluster.recent_history import NOT_SENT, PastFlush
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, RemoteSubscriptions, block_of
 from nearcast.service.effects import Counted
 from nearcast.space.motion import SECOND, Time
@@ -106,7 +106,7 @@ class Routing:
         self._received: dict[PublicationId, tuple[NodeId, int, int]] = {}
         self._counts: dict[PublicationId, DeliveryCount] = {}
         self._asked: list[tuple[NodeId, PublicationId]] = []  # who wants to know the count
-        self._ordering = PublisherOrdering(realm.history.flushes)
+        self._ordering = PublisherOrdering(realm.history)
 
     def receive(self, message: PublicationBatch | CountRequest, sender: NodeId) -> None:
         """Publications of another node: accepted for the next flush, unless they are known."""
@@ -124,7 +124,7 @@ class Routing:
                 if (
                     way != CLIENTS_ONLY
                     and not history.is_routed(publication.id)
-                    and self._may_concern_others(publication.id)
+                    and self._may_concern_others(publication.id, sender)
                 ):
                     known.setdefault(code, []).append(publication.id)
                 continue
@@ -146,10 +146,10 @@ class Routing:
         for code, several in known.items():
             self._route_known(several, (sender, mode_of(code), hops_of(code)))
 
-    def _may_concern_others(self, publication: PublicationId) -> bool:
-        """Is there a node other than the one where it was published?"""
+    def _may_concern_others(self, publication: PublicationId, sender: NodeId) -> bool:
+        """Is there a node other than the sender and the one where it was published?"""
         made = publication >> COUNT_BITS
-        return any(block_of(node) != made for node in self._nodes())
+        return any(node != sender and block_of(node) != made for node in self._nodes())
 
     def _route_known(self, known: list[PublicationId], came: tuple[NodeId, int, int]) -> None:
         """These are known here, and now this site has to route them."""
@@ -162,7 +162,7 @@ class Routing:
                 self._received[publication] = came
         for flush, chosen in self._realm.history.find_flushes(late):
             outgoing = OutgoingPublications()
-            self._route(outgoing, flush, [], dict.fromkeys(chosen, came))
+            self._route(outgoing, flush, 0, dict.fromkeys(chosen, came))
             self._send_outgoing(outgoing)
 
     def route_flush(
@@ -178,12 +178,14 @@ class Routing:
             if came[1] != CLIENTS_ONLY:
                 ways[index] = came
         outgoing = OutgoingPublications()
-        here = self._route(outgoing, flush, range(own), ways)
+        here = self._route(outgoing, flush, own, ways)
         self._add_for_homes(
             outgoing, flush, *self._remote_subscriptions.match_moved(flush.publications, here)
         )
-        for node in self._nodes():  # every node knows all retained states
-            outgoing.put(node, flush, flush.retained.tolist(), CLIENTS_ONLY)
+        for node in (
+            self._nodes() if len(flush.retained) else ()
+        ):  # every node knows all retained states
+            outgoing.put(node, flush, flush.retained, CLIENTS_ONLY)
         self._send_outgoing(outgoing)
         if counted:
             self._request_counts(flush, counted)
@@ -194,38 +196,44 @@ class Routing:
         self,
         outgoing: OutgoingPublications,
         flush: PastFlush,
-        made: Sequence[int],
+        own: int,
         ways: ReceivedModes,
     ) -> Flags:
-        """Sends this node's own and those that arrived for this site to sites and homes.
+        """Sends the first `own` and those that arrived for this site to sites and homes.
 
         Returns which of them this site owns.
         """
         here = np.zeros(len(flush.publications), np.bool_)
-        here[[*made, *ways]] = True
+        here[:own] = True
+        here[list(ways)] = True
         for target, chosen in self._next_sites(flush.publications, ways, here).items():
             self._ordering.add_for_site(outgoing, target, flush, chosen)
         for one, which in self._ordering.for_this_site(
-            self._site().id, flush, np.flatnonzero(here).tolist()
+            self._site().id, flush, np.flatnonzero(here)
         ):
-            self._forward_to_homes(outgoing, one, np.array(which, np.int64))
+            self._forward_to_homes(outgoing, one, which)
         return here
 
     def _forward_to_homes(
         self, outgoing: OutgoingPublications, flush: PastFlush, which: Integers
     ) -> None:
         """Forwards these to the homes of clients that may want them."""
-        nodes, history = self._nodes(), self._realm.history
+        history = self._realm.history
         if flush is not history.flushes[-1]:
             new = [not history.is_routed(number) for number in flush.ids[which].tolist()]
             which = which[new]
         history.mark_routed(flush.ids[which].tolist())
-        if len(nodes) == 1:  # that node has matched its own
-            (other,) = nodes
-            which = which[flush.ids[which] >> COUNT_BITS != block_of(other)]
+        which = which[self._some_home_lacks(flush, which)]
         self._add_for_homes(
             outgoing, flush, *self._remote_subscriptions.match_homes(flush.publications, which)
         )
+
+    def _some_home_lacks(self, flush: PastFlush, which: Integers) -> Flags:
+        """Is there a home that neither published it nor has been sent it?"""
+        made, lacks = flush.ids[which] >> COUNT_BITS, np.zeros(len(which), np.bool_)
+        for home in self._remote_subscriptions.homes:
+            lacks |= (made != block_of(home)) & (flush.sent_to(home)[which] == NOT_SENT)
+        return lacks
 
     def _add_for_homes(
         self, outgoing: OutgoingPublications, flush: PastFlush, found: Integers, whose: Integers
@@ -233,31 +241,28 @@ class Routing:
         me = self._site().id
         for home in dict.fromkeys(whose.tolist()):
             if home != me:
-                self._ordering.add_for_home(outgoing, home, flush, found[whose == home].tolist())
+                self._ordering.add_for_home(outgoing, home, flush, found[whose == home])
 
     def _send_outgoing(self, outgoing: OutgoingPublications) -> None:
         """One message for each node, or as many as its payloads need."""
         remote: dict[PublicationId, RemotePublication] = {}
-        for node, entries in outgoing.entries():
-            codes, publications = [], []
-            for code, flush, index in entries:
-                number = flush.accepted[index].id
-                if number not in remote:
-                    remote[number] = remote_publication(flush.accepted[index], flush.t)
-                codes.append(code)
-                publications.append(remote[number])
+        for node, codes, places in outgoing.entries():
+            publications = []
+            for flush, index in places:
+                one = flush.accepted[index]
+                if one.id not in remote:
+                    remote[one.id] = remote_publication(one, flush.t)
+                publications.append(remote[one.id])
             for first, last in _split_by_size(publications):
-                batch = bytes(codes[first:last]), tuple(publications[first:last])
-                self._send(node, PublicationBatch(*batch))
+                self._send(
+                    node, PublicationBatch(codes[first:last], tuple(publications[first:last]))
+                )
 
     def send_recent_to(self, entity: NodeId, node: NodeId) -> None:
         """This client publishes there from now on: send its recent publications first."""
         outgoing = OutgoingPublications()
         self._ordering.add_missing(outgoing, node, entity)
         self._send_outgoing(outgoing)
-
-    def forget(self, now: Time) -> None:
-        self._ordering.forget(now)
 
     def _next_sites(self, publications: Batch, ways: ReceivedModes, here: Flags) -> NextSites:
         """The sites that must get them next. Clears `here` for own ones that others own."""
@@ -376,13 +381,12 @@ class Routing:
 
     def send_missed(self, now: Time, flush: Sequence[PastFlush]) -> None:
         """Sends recent publications to homes whose subscriptions have just become known here."""
-        outgoing, acted = OutgoingPublications(), self._realm.history.is_routed
-        late: dict[tuple[int, NodeId], tuple[PastFlush, list[int]]] = {}
-        for one, index, home in self._remote_subscriptions.match_missed(now, flush):
-            if acted(int(one.ids[index])):  # the others are other sites' business
-                late.setdefault((id(one), home), (one, []))[1].append(index)
-        for (_, home), (one, chosen) in late.items():
-            self._ordering.add_for_home(outgoing, home, one, chosen)
+        outgoing, routed = OutgoingPublications(), self._realm.history.is_routed
+        for one, which, home in self._remote_subscriptions.match_missed(now, flush):
+            # The others are other sites' business.
+            chosen = which[[routed(number) for number in one.ids[which].tolist()]]
+            if len(chosen):
+                self._ordering.add_for_home(outgoing, home, one, chosen)
         self._send_outgoing(outgoing)
 
 
