@@ -170,21 +170,20 @@ def size_class(rx: float, ry: float, rz: float) -> int:
 
 
 @njit(cache=True)
-def assign_levels(histogram: Any, level_of: Any) -> int:
-    """Give each size class its level: neighbouring classes share one, rare ones have none (-1)."""
+def assign_levels(occurs: Any, lowest: int, highest: int, level_of: Any) -> int:
+    """Give each size class that occurs its level: neighbouring classes share one."""
     span = 2
     while True:
         levels = 0
         top = -1
-        for key in range(len(histogram) - 1, -1, -1):
-            level_of[key] = -1
-            if histogram[key] == 0:
+        for key in range(highest, lowest - 1, -1):
+            if not occurs[key]:
                 continue
             same = top >= 0 and top // 4096 == key // 4096 and top - key < span
             if not same:
                 top = key
                 levels += 1
-            level_of[key] = levels - 1
+            level_of[key] = min(levels - 1, LEVELS)
         if levels <= LEVELS:
             return levels
         span *= 2
@@ -212,11 +211,14 @@ def build(rows: Any, used: int, lo: int, hi: int, reach: float) -> Any:
     loose = np.empty(used, np.int64)
     count, odd = collect_entries(rows, used, lo, hi, entries, sizes, loose)
 
-    histogram = np.zeros(8 * 4096, np.int64)
+    # Small tables, of which little is read: an index over few rows is built as often as any.
+    occurs = np.zeros(8 * 4096, np.bool_)
+    lowest, highest = len(occurs), -1
     for i in range(count):
-        histogram[sizes[i]] += 1
-    level_of = np.empty(len(histogram), np.int64)
-    levels = np.zeros(assign_levels(histogram, level_of), LEVEL)
+        occurs[sizes[i]] = True
+        lowest, highest = min(lowest, sizes[i]), max(highest, sizes[i])
+    level_of = np.empty(len(occurs), np.int8)
+    levels = np.zeros(assign_levels(occurs, lowest, highest, level_of), LEVEL)
     sizes_of_levels = np.zeros(len(levels), np.int64)
     bounds = np.empty((len(levels), 6))
     bounds[:, :3], bounds[:, 3:] = inf, -inf

@@ -30,23 +30,20 @@ class OutgoingPublications:
     """What is to be sent: for each node which publications, each with its mode and hops."""
 
     def __init__(self) -> None:
-        self._parts: dict[NodeId, list[tuple[PastFlush, Integers, Integers]]] = {}
+        self._parts: dict[NodeId, list[tuple[PastFlush, Integers, int]]] = {}
 
-    def put(self, node: NodeId, flush: PastFlush, which: Integers, code: Integers | int) -> None:
-        """Adds publications, but none that was sent there before or was published there.
-
-        `code`: of all of them, or of each.
-        """
-        sent, codes = flush.sent_to(node), np.broadcast_to(code, len(which))
-        before, way = sent[which], mode_of(codes)
-        made_there = flush.ids[which] >> COUNT_BITS == block_of(node)
-        known = (way == CLIENTS_ONLY) & ((before != NOT_SENT) | made_there)
-        routed = (before != NOT_SENT) & (mode_of(before) != CLIENTS_ONLY)
-        new = ~(known | ((way == PREVIOUS_OWNER) & routed))
-        which, codes = which[new], codes[new]
+    def put(self, node: NodeId, flush: PastFlush, which: Integers, code: int) -> None:
+        """Adds publications, but none that was sent there before or was published there."""
+        sent, way = flush.sent_to(node), mode_of(code)
+        if way == CLIENTS_ONLY:
+            made_there = flush.ids[which] >> COUNT_BITS == block_of(node)
+            which = which[(sent[which] == NOT_SENT) & ~made_there]
+        elif way == PREVIOUS_OWNER:
+            before = sent[which]
+            which = which[(before == NOT_SENT) | (mode_of(before) == CLIENTS_ONLY)]
         if len(which):
-            sent[which] = codes
-            self._parts.setdefault(node, []).append((flush, which, codes))
+            sent[which] = code
+            self._parts.setdefault(node, []).append((flush, which, code))
 
     def entries(self) -> Iterator[tuple[NodeId, bytes, list[tuple[PastFlush, int]]]]:
         """For each node, in the order of publication: codes; flushes and indices."""
@@ -54,9 +51,9 @@ class OutgoingPublications:
             t = np.concatenate([flush.publications.t[which] for flush, which, _ in parts])
             ids = np.concatenate([flush.ids[which] for flush, which, _ in parts])
             order = np.lexsort((ids, t))
-            codes = np.concatenate([codes for _, _, codes in parts])[order]
+            codes = np.concatenate([np.full(len(which), c, np.uint8) for _, which, c in parts])
             places = [(flush, index) for flush, which, _ in parts for index in which.tolist()]
-            yield node, codes.astype(np.uint8).tobytes(), [places[i] for i in order.tolist()]
+            yield node, codes[order].tobytes(), [places[i] for i in order.tolist()]
 
 
 class PublisherOrdering:
@@ -92,11 +89,12 @@ class PublisherOrdering:
         self, outgoing: OutgoingPublications, site: NodeId, flush: PastFlush, chosen: dict[int, int]
     ) -> None:
         """These go to that site, each with its code."""
-        which, codes = np.array([*chosen.items()], np.int64).reshape(-1, 2).T
+        which, codes = np.array([*chosen.items()], np.int64).T
         whose, whole = self._publishers_and_all(flush, which)
         for one, earlier in self._missing(self._sites, site, whose, flush):
             outgoing.put(site, one, earlier, PREVIOUS_OWNER)
-        outgoing.put(site, flush, which, codes)
+        for code in dict.fromkeys(chosen.values()):
+            outgoing.put(site, flush, which[codes == code], code)
         outgoing.put(site, flush, whole, PREVIOUS_OWNER)
         self._mark_complete(self._sites, site, whose, flush)
         self._mark_complete(self._homes, site, whose, flush)

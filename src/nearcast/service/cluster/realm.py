@@ -219,7 +219,9 @@ class ClusterRealm(Realm):
         if self._arrived:
             deliveries = deliveries.only(self._not_delivered_before(deliveries, publications))
         client, accepted, ids = deliveries.client, deliveries.publications, deliveries.ids
-        starts = np.flatnonzero(np.diff(client, prepend=NO_SLOT))
+        first = np.ones(len(client), np.bool_)
+        first[1:] = client[1:] != client[:-1]
+        starts = np.flatnonzero(first)
         readers = FlushReaders(
             self.entities[client[starts]], np.append(starts, len(client)), deliveries.publication
         )

@@ -6,7 +6,7 @@ made (`VersionHistory`). A subscription that arrives late is matched against rec
 """
 
 from bisect import bisect_right
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
@@ -167,8 +167,8 @@ class RecentPublishers:
 
     def __init__(self) -> None:
         self._slots = SlotAllocator()
-        self._numbers: dict[NodeId, int] = {}
-        self._last: dict[NodeId, int] = {}  # the serial number of the last flush of each
+        self._numbers: defaultdict[NodeId, int] = defaultdict(self._slots.take)
+        self._last: Integers = np.zeros(64, np.int64)  # by number: the serial of its last flush
 
     @property
     def used(self) -> int:
@@ -180,16 +180,15 @@ class RecentPublishers:
 
     def add(self, serial: int, entities: list[NodeId]) -> Integers:
         """These have published in this flush: the number of each."""
-        numbers, last = self._numbers, dict.fromkeys(entities, serial)
-        for entity in last.keys() - numbers.keys():
-            numbers[entity] = self._slots.take()
-        self._last.update(last)
-        return np.fromiter(map(numbers.__getitem__, entities), np.int64, len(entities))
+        numbers = np.fromiter(map(self._numbers.__getitem__, entities), np.int64, len(entities))
+        self._last = grow(self._last, self.used)
+        self._last[numbers] = serial
+        return numbers
 
     def forget(self, serial: int) -> None:
         """Flushes before this one are forgotten."""
-        for entity in [entity for entity, last in self._last.items() if last < serial]:
-            del self._last[entity]
+        silent = set(np.flatnonzero(self._last[: self.used] < serial).tolist())
+        for entity in [e for e, number in self._numbers.items() if number in silent]:
             self._slots.give(self._numbers.pop(entity))
 
 
