@@ -133,15 +133,18 @@ class PublisherOrdering:
             return
         oldest = (self._flushes[-1] if until is None else until).t - AGO
         first = int(has[lacking].min())
+        end = self._flushes[-1].serial + 1 if until is None else until.serial
+        recent = [one for one in self._flushes if first <= one.serial < end and one.t >= oldest]
+        if not recent:
+            return
         wanted = np.zeros(len(last), np.bool_)
         wanted[lacking] = True
-        for one in list(self._flushes):
-            if one is until:
-                return
-            if one.serial >= first and one.t >= oldest:
-                which = np.flatnonzero(wanted[one.publishers])
-                if len(which):
-                    yield one, which
+        found = np.flatnonzero(wanted[np.concatenate([one.publishers for one in recent])])
+        starts = np.cumsum([0, *(len(one.publishers) for one in recent)])
+        bounds = np.searchsorted(found, starts).tolist()
+        for one, start, at, to in zip(recent, starts.tolist(), bounds, bounds[1:], strict=False):
+            if at < to:
+                yield one, found[at:to] - start
 
     def _mark_complete(
         self, had: dict[NodeId, Integers], node: NodeId, whose: Integers, flush: PastFlush
