@@ -80,6 +80,7 @@ Ticket: TypeAlias = Annotated[str, Meta(min_length=16, max_length=64)]
 # place a moment ago, or will own the publisher's next ones. CLIENTS_ONLY: match its own clients.
 TO_OWNER, SPREAD, PREVIOUS_OWNER, CLIENTS_ONLY = 0, 1, 2, 3
 MODE_BITS = 2
+MODES = (1 << MODE_BITS) - 1  # the bits of a code that are its mode
 
 
 def mode_code(mode: int, hops: int) -> int:
@@ -88,7 +89,7 @@ def mode_code(mode: int, hops: int) -> int:
 
 
 def mode_of(code: int) -> int:
-    return code & 3
+    return code & MODES
 
 
 def hops_of(code: int) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from nearcast.columns import grow
 from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import NodeId
-from nearcast.service.cluster.messages import CLIENTS_ONLY, PREVIOUS_OWNER, mode_of
+from nearcast.service.cluster.messages import CLIENTS_ONLY, MODES, PREVIOUS_OWNER, mode_of
 from nearcast.service.cluster.recent_history import COUNT_BITS, NOT_SENT, PastFlush, RecentHistory
 from nearcast.service.cluster.remote_subscriptions import block_of
 from nearcast.space.motion import SECOND, Time
@@ -40,7 +40,7 @@ class OutgoingPublications:
             which = which[(sent[which] == NOT_SENT) & ~made_there]
         elif way == PREVIOUS_OWNER:
             before = sent[which]
-            which = which[(before == NOT_SENT) | (mode_of(before) == CLIENTS_ONLY)]
+            which = which[(before == NOT_SENT) | (before & MODES == CLIENTS_ONLY)]
         if len(which):
             sent[which] = code
             self._parts.setdefault(node, []).append((flush, which, code))
