@@ -186,7 +186,7 @@ class ScalingCluster(HandoverCluster):
             if self.random.random() < 0.05:
                 client.walk(*place(self))
             elif self.random.random() < 0.2:
-                client.ask(messages.PublishRequest, *place(self), r=25.0)
+                client.ask(messages.PublishRequest, *place(self), r=25.0, retain=client.retains)
             else:
                 client.publish()
             self.run(0.05)
