@@ -27,7 +27,13 @@ from nearcast.service.cluster.scaling import (
     patience,
 )
 from nearcast.space.motion import SECOND
-from support.simulated_cluster_clients import HandoverCluster, HomeNode, SimulatedClient, place
+from support.simulated_cluster_clients import (
+    FaultInjector,
+    HandoverCluster,
+    HomeNode,
+    SimulatedClient,
+    place,
+)
 
 ACTIVE, STANDING_BY, ENTERING, LEAVING = Role
 CAPACITY = 10.0
@@ -360,3 +366,27 @@ def test_a_node_that_stops_waits_as_long_as_its_clients_leave_one_after_the_othe
     assert cluster.now - began > 2 * WITHOUT_PROGRESS
     assert [client.home for client in clients] == [second] * 6
     assert [client.losses for client in clients] == [[]] * 6
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_under_faults_no_client_is_lost_and_afterwards_all_is_exact_again(seed: int) -> None:
+    """Nodes stand still and links are cut while they enter and leave."""
+    cluster = ScalingCluster(seed)
+    faults = FaultInjector(cluster)
+    cluster.come(3)
+    for _ in (1, 2):
+        crowd = cluster.come(15)
+        faults.left = 3
+        cluster.talk_until(lambda: cluster.roles()[ACTIVE] == 3)
+        cluster.talk(5.0)
+        faults.left = 3
+        for client in crowd:
+            client.leave()
+        cluster.talk_until(lambda: cluster.roles() == Counter({ACTIVE: 1, STANDING_BY: 2}), 300)
+    faults.left = 0
+    cluster.calm()
+    since = cluster.now
+    cluster.talk(5.0)
+    cluster.run(2.0)
+    cluster.calm()
+    assert cluster.check(since) > 10
