@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -192,7 +193,7 @@ class ScalingCluster(HandoverCluster):
             if self.random.random() < 0.05:
                 client.walk(*place(self))
             elif self.random.random() < 0.2:
-                client.ask(messages.PublishRequest, *place(self), r=25.0, retain=client.retains)
+                client.publish(*place(self), r=25.0)
             else:
                 client.publish()
             self.run(0.05)
@@ -350,16 +351,16 @@ def test_a_node_that_stops_waits_as_long_as_its_clients_leave_one_after_the_othe
     cluster.run(2.0)
     stopped: list[Stop] = []
     first.gateway.handlers[Stop] = stopped.append
-    follow, told = SimulatedClient._go, Counter[SimulatedClient]()
+    read, told = SimulatedClient.on_notice, Counter[SimulatedClient]()
 
-    def follow_later(self: SimulatedClient, message: object) -> None:
+    def read_later(self: SimulatedClient, connection: Any, kind: type, message: Any) -> None:
         """Each is offered several times, and misses one more offer than the one before it."""
-        told[self] += 1
-        if told[self] > clients.index(self):
-            follow(self, message)
+        told[self] += kind is messages.MovedNotice
+        if kind is not messages.MovedNotice or told[self] > clients.index(self):
+            read(self, connection, kind, message)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SimulatedClient, "_go", follow_later)
+        patch.setattr(SimulatedClient, "on_notice", read_later)
         began = cluster.now
         first.apply(first.service.leave_cluster(cluster.now))
         cluster.wait(lambda: bool(stopped), 100.0, step_s=0.1)
