@@ -82,6 +82,14 @@ def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Pat
         ("[jwt]\nkeys = 'http://id.example/jwks'", "nearcast.toml:2: jwt.keys is a file, an https"),
         ("[jwt]\nkeys = 'file:///etc/jwks'", "nearcast.toml:2: jwt.keys is a file, an https"),
         ("[jwt]\nissuer = 'me'", "nearcast.toml:2: jwt.issuer and jwt.audience need jwt.keys"),
+        (
+            "[cluster]\nkey = 'k'\nstandby = true",
+            "nearcast.toml:3: cluster.standby needs a cluster.join: somebody must call it in",
+        ),
+        (
+            "[cluster]\nlow = 0.5\nhigh = 0.5",
+            "nearcast.toml:2: cluster.low must be below cluster.high",
+        ),
         ("name = ''\ntls_key = 'k'", "nearcast.toml:2: tls_certificate and tls_key go together"),
     ],
 )

@@ -293,11 +293,13 @@ class SimulatedClient:
         self._perform(self.core.move(self.sim_cluster.now, request, Moving(shape), True)[1])
         self.publish()
 
-    def publish(self, x: float | None = None, y: float | None = None) -> None:
-        """Where it is, or elsewhere."""
+    def publish(
+        self, x: float | None = None, y: float | None = None, r: float | None = None
+    ) -> None:
+        """Where it is, or elsewhere; with `r` to a disc."""
         x, y = self.x if x is None else x, self.y if y is None else y
         if self.core.serving is not None:
-            request = messages.PublishRequest(x, y, retain=self.retains)
+            request = messages.PublishRequest(x, y, retain=self.retains, r=r)
             self._perform(self.core.request(self.sim_cluster.now, request)[1])
 
     def give_up(self) -> None:
@@ -351,8 +353,9 @@ class SimulatedClient:
                     self.received_at.append(self.sim_cluster.now)
                 case Welcomed():
                     self._listen()
-                case Answered(_, messages.DoneNotice() as done) if done.subscription is not None:
-                    self.subscription = done.subscription
+                case Answered(_, done):  # of whatever class its encoding has for it
+                    number = getattr(done, "subscription", None)
+                    self.subscription = self.subscription if number is None else number
                 case Ended(why):
                     self.losses.append(str(why))
 
@@ -518,6 +521,8 @@ class HandoverCluster(SimulatedCluster):
         """Everything that must hold; `since` when nothing has stood still. Gives how many
         messages have been judged."""
         assert [client.losses for client in self.clients if client.losses] == []
+        there = [client for client in self.clients if not client.connection.over]
+        assert all(client.subscription is not None for client in there), "else nothing is judged"
         self.check_presence()
         self.check_repetition()
         if ordered:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
 from nearcast.matching import MATCHERS
 from nearcast.model import commands
@@ -460,3 +461,18 @@ def test_of_somebody_who_is_gone_nothing_is_kept_that_comes_late() -> None:
     assert len(remote_entities) == 0
     remote_entities.forget(21 + SILENT + SECOND)
     assert not remote_entities.has_left(77, 20)
+
+
+def test_a_state_that_waits_when_its_entity_comes_and_leaves_at_once_is_not_kept() -> None:
+    """A client is returned to a node to which it is not connected any more."""
+    realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
+    request = messages.PublishRequest(1.0, 0.0, retain=True)
+    for number in (1, 2):
+        realm.receive_remote(77, "anna", first_number(THERE) + number, request, messages.JSON, 10)
+        if number == 1:
+            realm.flush(20)
+    client = realm.add_transferred(30, 77, "anna", messages.JSON, [], [], 30)
+    realm.leave(30, client)
+    realm.flush(40)
+    realm.tick(50)
+    assert realm.nearby(60, messages.NearbyRequest(Area(), limit=10)) == []

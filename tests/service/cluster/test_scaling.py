@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,7 +28,13 @@ from nearcast.service.cluster.scaling import (
     patience,
 )
 from nearcast.space.motion import SECOND
-from support.simulated_cluster_clients import HandoverCluster, HomeNode, SimulatedClient, place
+from support.simulated_cluster_clients import (
+    FaultInjector,
+    HandoverCluster,
+    HomeNode,
+    SimulatedClient,
+    place,
+)
 
 ACTIVE, STANDING_BY, ENTERING, LEAVING = Role
 CAPACITY = 10.0
@@ -186,7 +193,7 @@ class ScalingCluster(HandoverCluster):
             if self.random.random() < 0.05:
                 client.walk(*place(self))
             elif self.random.random() < 0.2:
-                client.ask(messages.PublishRequest, *place(self), r=25.0)
+                client.publish(*place(self), r=25.0)
             else:
                 client.publish()
             self.run(0.05)
@@ -344,19 +351,43 @@ def test_a_node_that_stops_waits_as_long_as_its_clients_leave_one_after_the_othe
     cluster.run(2.0)
     stopped: list[Stop] = []
     first.gateway.handlers[Stop] = stopped.append
-    follow, told = SimulatedClient._go, Counter[SimulatedClient]()
+    read, told = SimulatedClient.on_notice, Counter[SimulatedClient]()
 
-    def follow_later(self: SimulatedClient, message: object) -> None:
+    def read_later(self: SimulatedClient, connection: Any, kind: type, message: Any) -> None:
         """Each is offered several times, and misses one more offer than the one before it."""
-        told[self] += 1
-        if told[self] > clients.index(self):
-            follow(self, message)
+        told[self] += kind is messages.MovedNotice
+        if kind is not messages.MovedNotice or told[self] > clients.index(self):
+            read(self, connection, kind, message)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SimulatedClient, "_go", follow_later)
+        patch.setattr(SimulatedClient, "on_notice", read_later)
         began = cluster.now
         first.apply(first.service.leave_cluster(cluster.now))
         cluster.wait(lambda: bool(stopped), 100.0, step_s=0.1)
     assert cluster.now - began > 2 * WITHOUT_PROGRESS
     assert [client.home for client in clients] == [second] * 6
     assert [client.losses for client in clients] == [[]] * 6
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_under_faults_no_client_is_lost_and_afterwards_all_is_exact_again(seed: int) -> None:
+    """Nodes stand still and links are cut while they enter and leave."""
+    cluster = ScalingCluster(seed)
+    faults = FaultInjector(cluster)
+    cluster.come(3)
+    for _ in (1, 2):
+        crowd = cluster.come(15)
+        faults.left = 3
+        cluster.talk_until(lambda: cluster.roles()[ACTIVE] == 3)
+        cluster.talk(5.0)
+        faults.left = 3
+        for client in crowd:
+            client.leave()
+        cluster.talk_until(lambda: cluster.roles() == Counter({ACTIVE: 1, STANDING_BY: 2}), 300)
+    faults.left = 0
+    cluster.calm()
+    since = cluster.now
+    cluster.talk(5.0)
+    cluster.run(2.0)
+    cluster.calm()
+    assert cluster.check(since) > 10

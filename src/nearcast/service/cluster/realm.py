@@ -76,6 +76,10 @@ class ClusterRealm(Realm):
         if not client.left:
             super().leave(now, client)
             self.history.left_entities.append(client.entity)
+            # What it published on another node may wait here still: its states have ended, too.
+            for waiting, _ in self._remote:
+                if waiting.client.entity == client.entity:
+                    waiting.client.left = True
 
     def _withdraw(self, client: ClientState, channel: str) -> None:
         super()._withdraw(client, channel)
