@@ -57,7 +57,7 @@ class OwnSubscription(Struct):
     active: ActiveSubscription
     owner: NodeId | None = None
     told: Time = 0
-    confirmed: Time = 0
+    confirmed: Time = 0  # or when a version was first announced that nobody has confirmed yet
 
 
 class SubscriptionRegistry:
@@ -89,7 +89,7 @@ class SubscriptionRegistry:
         ended: dict[NodeId, list[tuple[SubscriptionId, Version]]] = {}
         for subscription, active in news.items():
             if active is not None:
-                mine = self.mine.setdefault(subscription, OwnSubscription(active))
+                mine = self.mine.setdefault(subscription, OwnSubscription(active, confirmed=now))
                 mine.active = active
                 told.append(mine)
             elif subscription in self.mine:
@@ -325,9 +325,10 @@ class SubscriptionRegistry:
     def _resend_unconfirmed(self, now: Time) -> None:
         again = []
         for mine in self.mine.values():
-            if mine.owner is not None and now - max(mine.confirmed, mine.told) > UNCONFIRMED:
+            silent = mine.owner is None or now - mine.told > UNCONFIRMED
+            if silent and now - mine.confirmed > UNCONFIRMED:
                 # Perhaps it was believed to have ended; a later version says that it has not.
-                mine.owner = None
+                mine.owner, mine.confirmed = None, now
                 mine.active.handovers = min(mine.active.handovers + 1, MOST_HOMES)
             if mine.owner is None and now - mine.told > UNANSWERED:
                 again.append(mine)
