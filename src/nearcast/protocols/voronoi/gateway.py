@@ -102,6 +102,11 @@ class GatewayRole:
         few = self.is_mine and len(self.matchers) + len(self._promoted) < self._least
         return few and bool(self._free())
 
+    @property
+    def needs_all_matchers(self) -> bool:
+        """Would the gateway call another matcher at once if this one left?"""
+        return 1 < self._least >= len(self.matchers)
+
     def went(self, site: NodeId) -> None:
         """The mesh says that a matcher has died."""
         if self.is_mine and site in self.matchers:

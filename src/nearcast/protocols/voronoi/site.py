@@ -360,7 +360,8 @@ class Site:
         if not self._moves:
             return
         level = self.capacity.level(len(mine), self._rate)
-        idle = level <= self.parameters.idle and not self.gateway.is_mine
+        may_leave = not self.gateway.is_mine and not self.gateway.needs_all_matchers
+        idle = may_leave and level <= self.parameters.idle
         if self.gateway.lacks_matchers:
             x, y = self._load_centre(areas[:, :2])
             self.gateway.insert((x + self.parameters.spacing, y), level)
