@@ -162,6 +162,75 @@ def test_a_promoted_peer_that_cannot_join_the_mesh_is_a_candidate_again() -> Non
     assert peer.matcher is None and peer.ready
 
 
+def test_when_all_matchers_die_at_once_one_of_the_others_begins_anew() -> None:
+    world = VsoPeerWorld(fault_free=False, least=2)
+    for node in range(2, 10):
+        world.come(node, FIRST)
+    for node, peer in world.peers.items():
+        peer.contacts.update(dict.fromkeys(n for n in world.peers if n != node))
+    world.pass_seconds(10)
+    for site in world.sites:
+        world.simulation.crash(site)
+    lowest = min(world.peers)
+    world.come(20, 9)
+    world.pass_seconds(40)
+    assert world.gateways() == {lowest}
+    assert all(peer.client.ready for peer in world.peers.values())
+    world.publish(10_000)
+    world.pass_seconds(2)
+    received, wanted = world.delivered_and_expected()
+    assert {p for p in received if p[0] >= 10_000} == {p for p in wanted if p[0] >= 10_000} != set()
+
+
+def test_a_peer_that_reaches_nobody_waits_and_two_that_reach_each_other_begin_together() -> None:
+    world = VsoPeerWorld(fault_free=False, least=1)
+    left = world.come(2, FIRST)
+    world.pass_seconds(5)
+    world.simulation.crash(FIRST)
+    world.pass_seconds(60)
+    assert left.matcher is None
+    world.come(3, 2)
+    left.contacts[3] = None  # whom its address book knows now
+    world.pass_seconds(30)
+    assert world.gateways() == {2}
+    assert world.peers[3].client.ready
+
+
+def test_peers_in_doubt_do_not_ask_each_other_in_circles() -> None:
+    world = VsoPeerWorld(fault_free=False)
+    world.come(2, FIRST)
+    world.come(3, 2)
+    world.simulation.crash(FIRST)  # before anybody could learn anything from it
+    for node, peer in world.peers.items():
+        peer.directory.gateway = 5 - node  # each believes that the other knows more
+    world.pass_seconds(10)
+    world.simulation.recorder.flush()
+    kinds = world.memory.table("messages").column("kind").to_pylist()
+    assert kinds.count("vso.GatewayQuery") < 30
+
+
+def test_overlays_that_have_begun_apart_become_one_when_their_gateways_meet() -> None:
+    world = VsoPeerWorld(fault_free=False, least=2)
+    world.come(51, 51)
+    for node in range(2, 8):
+        world.come(node, FIRST)
+        world.come(50 + node, 51)
+    world.pass_seconds(10)
+    assert world.gateways() == {FIRST, 51}
+    world.peers[FIRST].contacts[57] = None  # a client of the other
+    world.pass_seconds(40)
+    assert world.gateways() == {51}
+    assert len({frozenset({n, *site.mesh.known}) for n, site in world.sites.items()}) == 1
+    world.publish(10_000)
+    world.pass_seconds(2)
+    received, wanted = world.delivered_and_expected()
+    new = {p for p in wanted if p[0] >= 10_000}
+    assert {p for p in received if p[0] >= 10_000} == new
+    publishers = list(world.peers)
+    across = [(p, s) for p, s in new if (publishers[p - 10_000] > 50) != (s > 50_000)]
+    assert len(across) > 10
+
+
 def a_peer(contact: int = 7) -> VsoPeer:
     peer = VsoPeer(5, Random(1), Parameters(), contact)
     peer.start(0)

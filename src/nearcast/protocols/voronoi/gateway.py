@@ -92,6 +92,10 @@ class GatewayRole:
         elif self.gateway is not None:
             self.out.send(self.gateway, Candidate(node))
 
+    def challenge(self, gateway: NodeId) -> None:
+        """Another overlay's gateway: the later term wins, and answers if it is the other's."""
+        self.out.send(gateway, self._matcher_list())
+
     def retire(self) -> None:
         if self.gateway is not None and not self.is_mine:
             self.out.send(self.gateway, MatcherRetired())

@@ -193,6 +193,11 @@ class Site:
         """Tell the gateway that this node could be a matcher."""
         self.gateway.volunteer(node)
 
+    def merge(self, gateway: NodeId) -> None:
+        """This gateway has met another: one of them gives way, and the two meshes become one."""
+        self.mesh.remember(gateway)
+        self.gateway.challenge(gateway)
+
     def silence(self, site: NodeId) -> None:
         """A site cannot be reached: unless it sends before the next beat, it is lost."""
         neighbour = self.mesh.known.get(site)

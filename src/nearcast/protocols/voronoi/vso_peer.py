@@ -13,6 +13,10 @@ Only the gateway's own word counts; what others answer says whom to ask. Until a
 gateway, its contact forwards what it sends. A peer asks again with every heartbeat, a matcher that
 serves it if there is one: matchers are told of each new gateway. When no matcher has answered for
 `misses` heartbeats, it asks other peers that it knows of.
+
+If all matchers have gone at once, nobody is left who could become gateway. Then the peer with the
+lowest name that still answers begins anew. Peers that did not reach each other may do so apart;
+gateways ask peers too, and when two find each other, the later term wins and the meshes merge.
 """
 
 from random import Random
@@ -26,7 +30,9 @@ from nearcast.protocols.voronoi.vso_messages import GatewayKnown, GatewayQuery, 
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.space.motion import SECOND, Time
 
-ASKED_TOGETHER = 3  # contacts that are asked with one heartbeat
+ASKED_TOGETHER = 8  # contacts that are asked with one heartbeat: half of them by name
+ABANDONED = 3  # times the patience without a matcher, after which a peer begins anew
+NEVER: Time = -(2**62)
 
 
 class VsoPeer(VsoNode):
@@ -42,6 +48,8 @@ class VsoPeer(VsoNode):
         self.contacts: dict[NodeId, None] = {}  # peers that may know the gateway
         self.term: Term = 0  # of the gateway; 0: it is not certain
         self._confirmed: Time = 0  # when a matcher last answered
+        self._asked: dict[NodeId, None] = {}  # since the last heartbeat
+        self._unserved_peer: Time = NEVER  # when another peer last answered that it has no gateway
         self._promoted: Time = 0
 
     def on_start(self) -> None:
@@ -76,27 +84,62 @@ class VsoPeer(VsoNode):
     # The gateway's name.
 
     def _ask(self, node: NodeId) -> None:
-        if node != self.id:
+        """Once in a heartbeat: peers that know nothing may name each other in circles."""
+        if node != self.id and node not in self._asked:
+            self._asked[node] = None
             self.contacts.pop(node, None)  # until it answers
             self.out.send(node, GatewayQuery())
 
+    def _ask_some(self, most: int) -> None:
+        """Contacts at random, and as many with the lowest names, one of which may begin anew."""
+        contacts = sorted(self.contacts)
+        half = (most + 1) // 2
+        chosen = [*self.rng.sample(contacts, min(len(contacts), half)), *contacts[: most - half]]
+        for contact in dict.fromkeys(chosen):
+            self._ask(contact)
+
     def _check_gateway(self) -> None:
-        if self._is_matching:
-            return  # matchers are told
+        self._asked.clear()
+        if self.matcher is not None and self._is_matching:
+            if self.matcher.site.gateway.is_mine:
+                self._ask_some(1)  # somebody may know another gateway; other matchers are told
+            return
         if self.matcher is not None and self.now - self._promoted > self._patience:
             self.matcher = None  # whom it should join through has died
             self.out.note("resigned")
-        if self.now - self._confirmed > self._patience:
+        silent = self.now - self._confirmed
+        if silent > self._patience:
             self.term = 0
+        if silent > ABANDONED * self._patience and self._is_first_of_unserved():
+            self.directory.gateway = self.id
+            self._become_matcher(grid(1, self.parameters.world)[0], self.id)
+            self._update_role()
+            return
         if not self.term:
-            contacts = sorted(self.contacts)
-            for contact in self.rng.sample(contacts, min(len(contacts), ASKED_TOGETHER)):
-                self._ask(contact)
+            self._ask_some(ASKED_TOGETHER)
         self._ask(self.client.home)
+
+    def _is_first_of_unserved(self) -> bool:
+        """Do others answer that have no gateway either, and none with a lower name?
+
+        Contacts that do not answer are none any more. A peer that reaches nobody waits.
+        """
+        recently = self.now - self._unserved_peer <= self._patience
+        return self.matcher is None and recently and self.id < min(self.contacts, default=self.id)
 
     def _on_gateway_known(self, sender: NodeId, message: GatewayKnown) -> None:
         self.contacts[sender] = None
-        if self._is_matching or message.gateway == self.id:
+        if not message.term:
+            self._unserved_peer = self.now
+        if message.gateway == self.id:
+            return
+        if self.matcher is not None and self._is_matching:
+            role = self.matcher.site.gateway
+            if role.is_mine and message.term and message.gateway not in role.matchers:
+                if sender == message.gateway and message.matcher:
+                    self.matcher.site.merge(sender)
+                else:
+                    self._ask(message.gateway)
             return
         claim = message.term, message.gateway
         if message.matcher:
