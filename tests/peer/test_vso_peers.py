@@ -35,6 +35,15 @@ class Members:
         known = {n: {n, *matcher.site.mesh.known} for n, matcher in found.items()}
         return {n for n in found if known[n] == set(found) and found[n].gateway in found}
 
+    @property
+    def copies_are_current(self) -> bool:
+        """Have both of two matchers all subscriptions as they are? Copies follow with a tick."""
+        clients = [node.client for node in self.alive.values()]
+        wanted = {s: client.version[s] for client in clients for s in client.subscriptions}
+        sites = [node.matcher.site for node in self.alive.values() if node.matcher is not None]
+        copies = [(site.record(s), version) for site in sites for s, version in wanted.items()]
+        return all(record is not None and record.version == v for record, v in copies)
+
     def kill(self, name: int) -> None:
         """It is gone without a word to anybody."""
         (member,) = (m for m in self.all if m.node.id == name)
@@ -59,7 +68,11 @@ def test_peers_with_several_matchers_miss_nothing_and_repeat_nothing(
     link: str, tmp_path: Path, members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SETTINGS, "vso", {**SETTINGS["vso"], "least": 2})
-    run(play(Player, "vso", link, 5, tmp_path, lambda: len(members.matchers) == 2))
+
+    def formed() -> bool:
+        return len(members.matchers) == 2 and members.copies_are_current
+
+    run(play(Player, "vso", link, 5, tmp_path, formed))
     kinds = [kind for trace in tmp_path.iterdir()
              for kind in read(trace, "messages").column("kind").to_pylist()]  # fmt: skip
     assert kinds.count("vso.ReplicaMatch") > 50, "both matchers had subscriptions"

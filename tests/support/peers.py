@@ -161,7 +161,7 @@ async def play(
     folder: Path,
     formed: Callable[[], bool] = lambda: True,
 ) -> None:
-    """`formed`: is the overlay as it shall be, when all have come?"""
+    """`formed`: is the overlay as it shall be, before anybody publishes?"""
 
     def options(number: int, join: tuple[str, int] | None) -> PeerOptions:
         trace, settings = folder / str(number), SETTINGS[overlay]
@@ -171,12 +171,12 @@ async def play(
     await players[0].begin()
     players += [kind(options(number, players[0].address)) for number in range(1, peers)]
     await asyncio.gather(*(player.begin() for player in players[1:]))
-    await players[0].until(formed)
     rng, turn, number = Random(7), count(), count(1)
     for i, player in enumerate(players):
         player.say("subscribe", subscription=1, area={"x": 15 * i, "y": 0, "r": 45})
     await all_done(players, number)
     await settle(players, turn)
+    await players[0].until(formed)
     await publish(players, rng, number)
     await all_done(players, number)
     await settle(players, turn)  # what is under way arrives before this does
@@ -185,6 +185,7 @@ async def play(
     players[-1].say("subscribe", subscription=2, area={"x": 90, "y": 0, "rx": 20, "ry": 50})
     await all_done(players, number)
     await settle(players, turn)
+    await players[0].until(formed)
     await publish(players, rng, number)
     await all_done(players, number)
     await settle(players, turn)
