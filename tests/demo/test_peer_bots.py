@@ -144,12 +144,20 @@ def test_bot_settings_out_of_range_are_refused() -> None:
     assert workload.entities == 3 and rest == {"lambda": "2"}
 
 
-def test_a_person_and_bots_meet_as_peers_and_hit_each_other() -> None:
+@pytest.mark.parametrize(
+    ("overlay", "settings"),
+    [
+        ("psense", {"round_ms": 100.0, "dimensions": 3, "limit": 100_000}),
+        ("vso", {"matcher": "scan", "world": 200.0}),
+    ],
+)
+def test_a_person_and_bots_meet_as_peers_and_hit_each_other(
+    overlay: str, settings: dict[str, Any]
+) -> None:
     async def story() -> None:
-        settings = {"round_ms": 100.0, "dimensions": 3, "limit": 100_000}
         game = {"size": 200.0, "asteroids": 0, "zones": 0, "teams": 1}
         peer_bots = PeerBots(
-            PeerOptions(overlay="psense", settings={**settings, **game}), BotSettings(bots=3)
+            PeerOptions(overlay=overlay, settings={**settings, **game}), BotSettings(bots=3)
         )
         await peer_bots.start_peers(lambda _: None)
         playing = asyncio.create_task(peer_bots.play())

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import sys
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -16,39 +14,7 @@ from nearcast.peer.line_protocol import LineProtocol, unique_ids
 from nearcast.peer.peer import PeerOptions, parse_address, run_peer
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.shapes import box, point
-from support.peers import PATIENCE_S, Player, play
-
-
-class Process(Player):
-    """The same in a process of its own."""
-
-    async def begin(self) -> None:
-        o = self.options
-        arguments = ["--overlay", o.overlay, "--link", o.link, "--trace", str(o.trace)]
-        arguments += ["--join", "{}:{}".format(*o.join)] if o.join else []
-        for name, value in o.settings.items():
-            arguments += ["--set", f"{name}={value}"]
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "nearcast.cli", "peer", *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        self.task = asyncio.create_task(self._listen())
-        await self.until(lambda: self.of("welcome"))
-
-    async def _listen(self) -> None:
-        assert self.process.stdout is not None
-        while line := await self.process.stdout.readline():
-            self.hear(line)
-
-    def say(self, do: str, **more: Any) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": do, **more}).encode() + b"\n")
-
-    async def end(self) -> None:
-        self.process.terminate()  # which is a way to say leave
-        assert await asyncio.wait_for(self.process.wait(), PATIENCE_S) == 0
-        await self.task
+from support.peers import Player, Process, play
 
 
 @pytest.mark.parametrize("link", ["tls", "quic"])
@@ -57,7 +23,9 @@ def test_peers_miss_nothing_and_repeat_nothing_once_they_have_settled(overlay, l
     run(play(Player, overlay, link, 5, tmp_path))
 
 
-@pytest.mark.parametrize(("overlay", "link"), [("client-server", "tls"), ("drtree", "quic")])
+@pytest.mark.parametrize(
+    ("overlay", "link"), [("client-server", "tls"), ("drtree", "quic"), ("vso", "quic")]
+)
 def test_peers_in_processes_of_their_own_miss_and_repeat_nothing(overlay, link, tmp_path):
     run(play(Process, overlay, link, 4, tmp_path))
 

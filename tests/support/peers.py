@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
@@ -25,7 +26,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # Nobody is given up before ten seconds: a busy machine is no storm.
     "drtree": {"check_ms": 250.0, "misses": 40, "least": 1, "most": 2},
     "brokers": {},
-}
+    # Likewise. Matchers stand still, the first in the middle of all areas.
+    "vso": {
+        "matcher": "scan", "world": 60.0, "least": 1, "f_adjust": 0.0, "f_move": 0.0,
+        "heartbeat_ms": 250.0, "site_beat_ms": 250.0, "misses": 40, "silence_ms": 10_000.0,
+        "reclaim_ms": 10_000.0, "answer_ms": 10_000.0,
+    },
+}  # fmt: skip
 
 
 class Player:
@@ -71,6 +78,44 @@ class Player:
         return parse_address(self.of("welcome")[0]["node"])
 
 
+class Process(Player):
+    """The same in a process of its own."""
+
+    async def begin(self) -> None:
+        o = self.options
+        arguments = ["--overlay", o.overlay, "--link", o.link]
+        arguments += ["--trace", str(o.trace)] if o.trace else []
+        arguments += ["--join", "{}:{}".format(*o.join)] if o.join else []
+        for name, value in o.settings.items():
+            arguments += ["--set", f"{name}={value}"]
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "nearcast.cli", "peer", *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        self.task = asyncio.create_task(self._listen())
+        await self.until(lambda: self.of("welcome"))
+
+    async def _listen(self) -> None:
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            self.hear(line)
+
+    def say(self, do: str, **more: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"do": do, **more}).encode() + b"\n")
+
+    async def kill(self) -> None:
+        self.process.kill()
+        await self.process.wait()
+        await self.task
+
+    async def end(self) -> None:
+        self.process.terminate()  # which is a way to say leave
+        assert await asyncio.wait_for(self.process.wait(), PATIENCE_S) == 0
+        await self.task
+
+
 async def settle(players: list[Player], turn: count) -> None:
     """Everybody publishes probes where all listen, until three in a row have reached all others.
 
@@ -108,7 +153,16 @@ async def all_done(players: list[Player], number: count) -> None:
         await player.until(lambda p=player, n=last: any(d["id"] == n for d in p.of("done")))
 
 
-async def play(kind: type[Player], overlay: str, link: str, peers: int, folder: Path) -> None:
+async def play(
+    kind: type[Player],
+    overlay: str,
+    link: str,
+    peers: int,
+    folder: Path,
+    formed: Callable[[], bool] = lambda: True,
+) -> None:
+    """`formed`: is the overlay as it shall be, before anybody publishes?"""
+
     def options(number: int, join: tuple[str, int] | None) -> PeerOptions:
         trace, settings = folder / str(number), SETTINGS[overlay]
         return PeerOptions(overlay=overlay, link=link, join=join, trace=trace, settings=settings)
@@ -122,6 +176,7 @@ async def play(kind: type[Player], overlay: str, link: str, peers: int, folder: 
         player.say("subscribe", subscription=1, area={"x": 15 * i, "y": 0, "r": 45})
     await all_done(players, number)
     await settle(players, turn)
+    await players[0].until(formed)
     await publish(players, rng, number)
     await all_done(players, number)
     await settle(players, turn)  # what is under way arrives before this does
@@ -130,6 +185,7 @@ async def play(kind: type[Player], overlay: str, link: str, peers: int, folder: 
     players[-1].say("subscribe", subscription=2, area={"x": 90, "y": 0, "rx": 20, "ry": 50})
     await all_done(players, number)
     await settle(players, turn)
+    await players[0].until(formed)
     await publish(players, rng, number)
     await all_done(players, number)
     await settle(players, turn)

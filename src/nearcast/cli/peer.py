@@ -40,8 +40,8 @@ def add_peer(commands: Any) -> Parser:
     add = command.add_argument
     add(
         "--overlay", default="", metavar="NAME",
-        help=f"{', '.join(name for name in PROTOCOLS if name != 'vso')}; with --join it is not"
-        " needed: the peer that is joined knows it, and its settings",
+        help=f"{', '.join(PROTOCOLS)}; with --join it is not needed: the peer that is joined"
+        " knows it, and its settings",
     )  # fmt: skip
     add("--join", metavar="HOST:PORT", help="where a peer of the overlay listens")
     add(

@@ -25,6 +25,9 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.relays.directory import RelayDirectory
 from nearcast.protocols.relays.peer import Parameters as RelaysParameters
 from nearcast.protocols.relays.peer import RelayPeer
+from nearcast.protocols.voronoi.vso_parameters import Parameters as VsoParameters
+from nearcast.protocols.voronoi.vso_peer import VsoPeer
+from nearcast.scenario import Setting
 from nearcast.space.motion import SECOND, Time
 from nearcast.transport.address_book import AddressBook
 
@@ -45,6 +48,8 @@ class Bootstrap(Struct, frozen=True):
     introduce: Callable[[Node, NodeId], None] = _nobody
     # A newcomer is named to others when it has been there for so long.
     newcomer: Time = 0
+    # Settings with which an overlay of peers begins, where they are not those of the simulator.
+    settings: dict[str, Setting] = {}
 
 
 def _client(
@@ -119,6 +124,15 @@ def _directory(parameters: RelaysParameters, node_id: NodeId, rng: Random, _: No
     return RelayDirectory(node_id, rng, parameters.room)
 
 
+def _vso_peer(parameters: VsoParameters, node_id: NodeId, rng: Random, contact: NodeId) -> Node:
+    return VsoPeer(node_id, rng, parameters, contact)
+
+
+def _introduce_to_vso_peer(node: Node, name: NodeId) -> None:
+    assert isinstance(node, VsoPeer)
+    node.contacts[name] = None
+
+
 BOOTSTRAPS: dict[str, Bootstrap] = {
     # Of two peers that are a ring by themselves one gives up its own, so a newcomer that has no
     # ring yet must not be introduced.
@@ -127,6 +141,8 @@ BOOTSTRAPS: dict[str, Bootstrap] = {
     ),
     "psense": Bootstrap(_with_contacts("psense"), introduce=_introduce_to_contacts),
     "von": Bootstrap(_with_contacts("von"), introduce=_introduce_to_contacts),
+    # The gateway may go at any time, and only another matcher can follow it.
+    "vso": Bootstrap(_vso_peer, introduce=_introduce_to_vso_peer, settings={"least": 2}),
     "drtree": Bootstrap(_tree_peer, introduce=_introduce_to_tree),
     "brokers": Bootstrap(_broker_client, _broker, servers_join=True),
     "relays": Bootstrap(_relaying_peer, _directory),

@@ -201,7 +201,8 @@ class LivePeer:
                 if described.signed
                 else f"publications are not signed in the overlay at {where}: join with --unsigned"
             )
-        settings = {**(described.settings if described else {}), **options.settings}
+        begun = described.settings if described else BOOTSTRAPS[overlay].settings
+        settings = {**begun, **options.settings}
         if overlay == "brokers" and settings.get("interest") == "object" and not options.unsigned:
             # They publish under a channel of their own making, which no signature covers.
             raise ValueError("brokers with interest=object cannot sign: use --unsigned")

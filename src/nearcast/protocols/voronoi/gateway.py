@@ -92,6 +92,10 @@ class GatewayRole:
         elif self.gateway is not None:
             self.out.send(self.gateway, Candidate(node))
 
+    def challenge(self, gateway: NodeId) -> None:
+        """Another overlay's gateway: the later term wins, and answers if it is the other's."""
+        self.out.send(gateway, self._matcher_list())
+
     def retire(self) -> None:
         if self.gateway is not None and not self.is_mine:
             self.out.send(self.gateway, MatcherRetired())
@@ -101,6 +105,11 @@ class GatewayRole:
         """Is this the gateway of fewer than `least` matchers, with a free candidate?"""
         few = self.is_mine and len(self.matchers) + len(self._promoted) < self._least
         return few and bool(self._free())
+
+    @property
+    def needs_all_matchers(self) -> bool:
+        """Would the gateway call another matcher at once if this one left?"""
+        return 1 < self._least >= len(self.matchers)
 
     def went(self, site: NodeId) -> None:
         """The mesh says that a matcher has died."""

@@ -156,18 +156,21 @@ class VsoMatcher:
             case Alive():
                 self._alive(sender)
             case Interest():
-                self._subscribe(message)
+                self._subscribe(message, sender)
             case Cancel():
-                self._cancel(message)
+                self._cancel(message, sender)
             case _:
                 return False
         return True
 
     # Interests.
 
-    def _subscribe(self, message: Interest) -> None:
+    def _subscribe(self, message: Interest, sender: NodeId) -> None:
         """[VSO] IV-D, 2 to 4: forward greedily to the site whose region has the centre."""
         wanted = message.subscription
+        if message.hops == 1 and wanted.node != sender:
+            self.out.note("refused", wanted.id)
+            return
         known = self.site.record(wanted.id)
         hop = self.site.next_hop(centre(wanted.region, self._clock()))
         if known is not None and known.owner == self.id:
@@ -208,10 +211,11 @@ class VsoMatcher:
             if moved is not None and moved is not known:
                 self._index_record(moved)
 
-    def _cancel(self, message: Cancel) -> None:
+    def _cancel(self, message: Cancel, sender: NodeId) -> None:
         known = self.site.record(message.subscription)
-        if known is not None and known.client != message.client:
-            self.out.note("refused", known.id)
+        forged = message.hops == 1 and message.client != sender
+        if forged or (known is not None and known.client != message.client):
+            self.out.note("refused", message.subscription)
         elif known is not None and known.owner != self.id and message.hops < MOST_PASSES:
             self._forward(known.owner, msgspec.structs.replace(message, hops=message.hops + 1))
         else:

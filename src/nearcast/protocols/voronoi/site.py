@@ -193,6 +193,11 @@ class Site:
         """Tell the gateway that this node could be a matcher."""
         self.gateway.volunteer(node)
 
+    def merge(self, gateway: NodeId) -> None:
+        """This gateway has met another: one of them gives way, and the two meshes become one."""
+        self.mesh.remember(gateway)
+        self.gateway.challenge(gateway)
+
     def silence(self, site: NodeId) -> None:
         """A site cannot be reached: unless it sends before the next beat, it is lost."""
         neighbour = self.mesh.known.get(site)
@@ -360,7 +365,8 @@ class Site:
         if not self._moves:
             return
         level = self.capacity.level(len(mine), self._rate)
-        idle = level <= self.parameters.idle and not self.gateway.is_mine
+        may_leave = not self.gateway.is_mine and not self.gateway.needs_all_matchers
+        idle = may_leave and level <= self.parameters.idle
         if self.gateway.lacks_matchers:
             x, y = self._load_centre(areas[:, :2])
             self.gateway.insert((x + self.parameters.spacing, y), level)

@@ -46,7 +46,10 @@ PASSED_ON = (Post, Interest, RegionUpdate, Cancel, ReplicaMatch, Cast)
 
 
 class GatewayName:
-    """The well-known address of the gateway: a new gateway is found here."""
+    """The well-known address of the gateway: a new gateway is found here.
+
+    The nodes of a simulation share one; a peer has one of its own (`vso_peer`).
+    """
 
     def __init__(self, gateway: NodeId) -> None:
         self.gateway = gateway
@@ -129,7 +132,9 @@ class VsoNode(Node):
         if self.client.on(message, sender):
             return
         if isinstance(message, Promote):
-            if self.matcher is None and sound(message):
+            if sender != message.contact or sender == self.id:
+                self.out.note("refused", sender)
+            elif self.matcher is None and sound(message):
                 self._become_matcher(message.place, message.contact)
         elif self.matcher is None:
             self._pass_on(message, sender)

@@ -211,11 +211,21 @@ class VsoClient:
         self._owners = {s: t for s, t in self._owners.items() if s in self.owner.values()}
         if self.contact is not None and self.contact not in self._owners:
             self.contact = next(iter(self._owners), None)
-        may_be_called = p.candidates != "servers" and p.partitioning == "dynamic"
-        if may_be_called and self._heartbeats % VOLUNTEERS == 0:
-            self._send(self.home, Candidate(self.id))
+        if self._heartbeats % VOLUNTEERS == 0:
+            self._volunteer(self.home)
         self._heartbeats += 1
         self._version_at_heartbeat = self._last
+
+    def _volunteer(self, to: NodeId) -> None:
+        if self.parameters.candidates != "servers" and self.parameters.partitioning == "dynamic":
+            self._send(to, Candidate(self.id))
+
+    def gateway_changed(self, since: Time) -> None:
+        """There is another gateway; what was sent to the one before since then may be lost."""
+        self._volunteer(self._gateway())
+        if not self.owner:
+            self.retry_unserved()
+            self._publish_again(since)
 
     def _last_received(self, site: NodeId, now: Time) -> Time:
         """When the matcher last sent us anything."""

@@ -21,6 +21,8 @@ matcher                     gateway                    candidate
   │── MatcherInsert ──────────▶│── Promote ──────────────▶│── joins the mesh       F. load
   │── MoveCloser ─▶ its enclosing matchers
 
+GatewayQuery and GatewayKnown: see `vso_peer`.
+
 Only the client raises the version of a subscription; each change of owner raises its epoch. The
 newest version of the content wins, and the largest (epoch, owner): no epoch has two owners.
 """
@@ -278,6 +280,21 @@ class OwnedSubscriptions(VsoMessage, frozen=True, tag=31):
     held: tuple[tuple[SubscriptionId, Version, Epoch], ...]
 
 
+class GatewayQuery(VsoMessage, frozen=True, tag=32):
+    """Which node is the gateway?"""
+
+
+class GatewayKnown(VsoMessage, frozen=True, tag=33):
+    """The gateway as far as the sender knows; of term 0, a node that may know more.
+
+    `matcher`: the sender is one, and is told of each new gateway.
+    """
+
+    term: Term
+    gateway: NodeId
+    matcher: bool
+
+
 def sound(message: Message) -> bool:
     """Are all places in the range where geometry is exact? Else the receiver refuses it."""
     match message:
@@ -297,5 +314,5 @@ MESSAGES: tuple[type[Message], ...] = (
     Inventory, MoveCloser, MatcherInsert, Candidate,
     Promote, MatcherPresent, MatcherList, MatcherRetired, Interest, OwnerConfirmed, OwnerChanged,
     RegionUpdate, Cancel, Post, Cast, ReplicaMatch,
-    Notify, Alive, OwnedSubscriptions,
+    Notify, Alive, OwnedSubscriptions, GatewayQuery, GatewayKnown,
 )  # fmt: skip
