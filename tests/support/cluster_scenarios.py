@@ -12,6 +12,11 @@ WALKERS: dict[str, Any] = {
     "latency_ms": 4, "jitter_ms": 3, "flush_ms": 5, "size": 300, "speed": 30, "rate": 4,
     "radius": 60,
 }  # fmt: skip
+# Clients walk across borders all the time, and messages have very different delays.
+BORDERS: dict[str, Any] = {
+    "nodes": 10, "seconds": 8, "slow": 0.2, "speed": 60, "latency_ms": 2, "jitter_ms": 40,
+    "rate": 8, "size": 200,
+}  # fmt: skip
 # Each fault alone is so frequent that a run of some seconds has several.
 FAULTS: dict[str, float] = {
     "crash": 0.06, "partition": 0.15, "cut": 0.2, "disconnect": 0.05, "client_cut": 0.05,

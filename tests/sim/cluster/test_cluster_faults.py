@@ -2,7 +2,13 @@
 
 import pytest
 
-from support.cluster_scenarios import FAULTS, cluster_scenario, mixed_scenario, run_cluster
+from support.cluster_scenarios import (
+    BORDERS,
+    FAULTS,
+    cluster_scenario,
+    mixed_scenario,
+    run_cluster,
+)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -42,6 +48,18 @@ FOUND = {
     ),
     "a site did not use replicas that it got while it took their home for dead": (
         5, {"seconds": 20, "partition": 0.3, "cut_s": 8, "servers": 4},
+    ),
+    "nobody believed a node that a client had left which had just returned there": (
+        0, {**BORDERS, "retain": 1, "churn_rate": 2, "churn_by": "crash"},
+    ),
+    "a state that waited while its client left was known elsewhere for seconds": (
+        5, {**BORDERS, "retain": 1, "churn_rate": 2, "churn_by": "leave"},
+    ),
+    "a late publication of a client that had left brought its state back": (
+        14, {**BORDERS, "retain": 1, "churn_rate": 2, "churn_by": "crash"},
+    ),
+    "a miss of a client that crashed before its subscription was answered had no explanation": (
+        13, {**BORDERS, "retain": 1, "churn_rate": 2, "churn_by": "crash"},
     ),
 }  # fmt: skip
 

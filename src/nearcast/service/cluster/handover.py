@@ -398,10 +398,10 @@ class Handover:
                 return  # it is here already
             # Its connection here has ended meanwhile: it leaves.
             client = self._add_transferred(now, transfer, messages.MSGPACK)
+            self._node.send_states([client])
             self._node.realm.leave(now, client)
             return
-        client = self._take_back(now, departing, transfer, obeyed)
-        self._node.send_states([client])  # other nodes believe that it is there
+        self._take_back(now, departing, transfer, obeyed)
 
     def _take_back_unanswered(self, now: Time, ticket: str, departing: DepartingClient) -> None:
         client = self._take_back(now, departing, departing.passed)
@@ -412,13 +412,16 @@ class Handover:
         self, now: Time, departing: DepartingClient, transfer: ClientTransfer, obeyed: int = 0
     ) -> ClientState:
         """Serves a client here again, on the connection that it has kept."""
-        connection = departing.connection
-        if transfer is departing.passed:  # no other node has announced its subscriptions
+        connection, was_there = departing.connection, transfer is not departing.passed
+        if not was_there:  # no other node has announced its subscriptions
             subscriptions = tuple(
                 replace(s, handovers=s.handovers - 1) for s in transfer.subscriptions
             )
             transfer = replace(transfer, subscriptions=subscriptions)
         client = self._add_transferred(now, transfer, connection.encoding or messages.JSON)
+        if was_there:
+            # Other nodes believe that it is there, and would not believe this one that it leaves.
+            self._node.send_states([client])
         if connection.ended:
             self._node.realm.leave(now, client)
             return client

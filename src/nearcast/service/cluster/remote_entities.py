@@ -114,6 +114,10 @@ class RemoteEntities:
             self._gone[entity] = now
             self._drop(entity)
 
+    def on_left_here(self, now: Time, entity: int) -> None:
+        """It was a client of this node, and has left for good."""
+        self._gone[entity] = now
+
     def due_for_check(self, now: Time) -> dict[int, list[int]]:
         """Entities with states and without news lately, by the blocks of their homes."""
         found: dict[int, list[int]] = {}

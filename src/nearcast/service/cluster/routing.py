@@ -57,10 +57,12 @@ COUNTED: Time = SECOND  # how long to wait for the counts of other nodes
 def remote_publication(accepted: AcceptedPublication, t: Time) -> RemotePublication:
     """As it travels between nodes; `t`: when it was flushed, if this node published it."""
     request, client = accepted.request, accepted.client
+    # What waited while its entity left is no state: others may know already that it has left.
+    retain = request.retain and not client.left
     return RemotePublication(
         accepted.id, client.entity, accepted.t or t, accepted.form.binary, request.x, request.y,
-        bytes(request.payload), request.retain, request.attributes, request.channel, request.z,
-        request.r, request.rx, request.ry, request.rz, client.name if request.retain else "",
+        bytes(request.payload), retain, request.attributes, request.channel, request.z,
+        request.r, request.rx, request.ry, request.rz, client.name if retain else "",
     )  # fmt: skip
 
 

@@ -1,17 +1,19 @@
 """What must hold in a simulated cluster; a violation is an InvariantError, and the run ends.
 
 At every moment: nothing is delivered twice, neither on a connection nor to an application; each
-publisher's publications arrive in order; in calm, no two sites own a record in one epoch. At the
-end: nothing was delivered that nobody asked for, and a fault explains every miss. When the
-cluster has recovered from the last fault: every client is served by one server, every subscription
-has one owner, every server knows exactly the living states, and what is published from then on is
-delivered exactly.
+publisher's publications arrive in order. In calm: no two servers send a client the same; no two
+sites own a record in one epoch; a record is owned where its area is; who has left is soon listed
+nowhere. At the end: nothing was delivered that nobody asked for, and a fault explains every miss.
+When the cluster has recovered from the last fault: every client is served by one server, which
+knows all its subscriptions; every subscription has one owner, every server knows exactly the living
+states, and what is published from then on is delivered exactly.
 
 Order has one exception, which the protocol documents (`service.cluster.realm.OVERDUE`): what was
 under way during a fault may arrive after later publications, if it is not older than that.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -27,8 +29,13 @@ from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
 from nearcast.sim.cluster.truth import DueDeliveries, Pair
 from nearcast.space.motion import FOREVER, SECOND, Time
 
+# By publication and subscription: the connections on which it has arrived.
+Arrivals: TypeAlias = dict[tuple[PublicationId, int], tuple[SimulatedConnection, ...]]
+
 BEFORE: Time = 2 * SECOND  # a fault may lose what was under way for so long
 AFTER: Time = 10 * SECOND  # and by then servers agree again who wants what
+LONGEST_LISTED: Time = 3 * SECOND  # in calm: by then all servers know that a client has left
+LONGEST_OUTSIDE: Time = 5 * SECOND  # likewise: by then another site owns what has crossed a border
 SHOWN = 5  # examples in a message
 
 
@@ -72,25 +79,41 @@ class ClusterChecker:
         self._faults, self._now, self._skew = faults, now, skew
         self.due = DueDeliveries()
         self._delivered: dict[Pair, NodeId] = {}
-        self._subscribers: dict[SubscriptionId, NodeId] = {}  # the client of each
-        self._arrived: dict[SimulatedConnection, set[tuple[PublicationId, int]]] = {}
+        self._clients: dict[NodeId, NodeId] = {}  # by entity
+        # By client, which entity it is, and on which connections what has arrived.
+        self._arrived: dict[NodeId, tuple[NodeId, Arrivals]] = {}
+        self._gone: dict[NodeId, Time] = {}  # by entity: when it left or crashed
+        # By subscription and owner: since when its area has been another site's.
+        self._outside: dict[tuple[SubscriptionId, NodeId], Time] = {}
         self._latest: dict[tuple[ClientHost, NodeId], tuple[Time, PublicationId]] = {}
 
     # While it runs.
 
     def arrived(self, connection: SimulatedConnection, notice: messages.MessageNotice) -> None:
         """A message has arrived at its client, by this connection."""
-        arrived = self._arrived.setdefault(connection, set())
+        client = connection.client_end
+        entity, arrivals = self._arrived.get(client.machine, (-1, {}))
+        if entity != connection.entity:  # it has joined anew, and may be sent everything
+            arrivals = {}
+            self._arrived[client.machine] = connection.entity, arrivals
         for number in notice.to:
-            if (notice.publication, number) in arrived:
+            what = notice.publication, number
+            before = arrivals.get(what, ())
+            if connection in before:
                 self._fail(f"publication {notice.publication} came twice on one connection")
-            arrived.add((notice.publication, number))
+            if before and not self._faults.explains(self._now(), self._now(), client.machine):
+                self._fail(
+                    f"two servers have sent publication {notice.publication} to client"
+                    f" {client.machine}, without a fault"
+                )
+            arrivals[what] = *before, connection
 
-    def ended(self, connection: SimulatedConnection) -> None:
-        self._arrived.pop(connection, None)
+    def gone(self, client: ClientHost) -> None:
+        """A client has left, or has crashed."""
+        self._gone[client.entity] = self._now()
 
-    def subscribed(self, client: ClientHost, subscription: SubscriptionId) -> None:
-        self._subscribers[subscription] = client.number
+    def welcomed(self, client: ClientHost, entity: NodeId) -> None:
+        self._clients[entity] = client.number
 
     def delivered(
         self, client: ClientHost, connection: SimulatedConnection, message: Message, again: bool,
@@ -126,10 +149,17 @@ class ClusterChecker:
             self._fail(f"{client.name} has lost its connection without a fault: {reason}")
 
     def look_at(self, servers: Iterable[ServerHost]) -> None:
-        """Called now and then: no two sites own a record in the same epoch. While servers cannot
-        reach each other, two may claim one; then the higher number wins (`voronoi.ownership`)."""
+        """Called now and then. While servers cannot reach each other, two may claim one record;
+        then the higher number wins (`voronoi.ownership`)."""
         if self._faults.of_servers:
             return
+        servers = list(servers)
+        self._check_epochs(servers)
+        self._check_places(servers)
+        self._check_gone(servers)
+
+    def _check_epochs(self, servers: Iterable[ServerHost]) -> None:
+        """No two sites own a record in the same epoch."""
         owners: dict[tuple[SubscriptionId, int], NodeId] = {}
         for server in servers:
             for record in _owned_records(server):
@@ -139,6 +169,36 @@ class ClusterChecker:
                         f"sites {other} and {server.id} own subscription {record.id}"
                         f" in epoch {record.epoch}"
                     )
+
+    def _check_places(self, servers: Iterable[ServerHost]) -> None:
+        """The site at the centre of a record's area owns it, or does so soon."""
+        now, before, self._outside = self._now(), self._outside, {}
+        for server in servers:
+            site = server.service.cluster.site
+            records = site.ownership.records
+            mine = records.owned_by(server.id)
+            if not len(mine) or not site.ready:
+                continue
+            owners = site.mesh.owners(records.centres(mine, server.now))
+            for record in records.of(mine[owners != server.id]):
+                key = record.id, server.id
+                since = self._outside[key] = before.get(key, now)
+                if now - since > LONGEST_OUTSIDE:
+                    self._fail(
+                        f"site {server.id} has owned subscription {record.id} since {since},"
+                        " though its area is another site's"
+                    )
+
+    def _check_gone(self, servers: Iterable[ServerHost]) -> None:
+        """Nobody lists who has left a while ago."""
+        since = self._now() - LONGEST_LISTED
+        overdue = {entity for entity, t in self._gone.items() if t < since}
+        for server in servers if overdue else ():
+            ghosts = overdue.intersection(one.entity for one in _listed(server))
+            if ghosts:
+                self._fail(f"server {server.id} lists {sorted(ghosts)[:SHOWN]}, who have left")
+        for entity in overdue:
+            del self._gone[entity]
 
     def _fail(self, what: str) -> None:
         raise InvariantError(f"at {self._now()} {what}")
@@ -161,7 +221,7 @@ class ClusterChecker:
         wrong = [
             (t, p, s)
             for t, p, s in missed
-            if t >= exact_since or not faults.explains(t, t, self._subscribers.get(s, -1))
+            if t >= exact_since or not faults.explains(t, t, self._clients[self.due.subscriber(s)])
         ]
         if wrong:
             self._fail(
@@ -178,6 +238,7 @@ class ClusterChecker:
         present, servers = [client for client in clients if client.alive], list(servers)
         return (
             self._misplaced_clients(present, servers)
+            or self._lost_subscriptions(present, servers)
             or self._wrong_owners(servers)
             or self._wrong_states(present, servers)
         )
@@ -208,6 +269,22 @@ class ClusterChecker:
             f" servers have others: {sorted(there - believed)[:SHOWN]}"
         )
 
+    def _lost_subscriptions(
+        self, present: Sequence[ClientHost], servers: Sequence[ServerHost]
+    ) -> str | None:
+        """The server of a client knows what its application wants to hear, and nothing else."""
+        known = {
+            client.entity: set(client.subscriptions)
+            for server in servers
+            for client in server.realm.clients
+            if client is not None
+        }
+        for client in present:
+            wanted, found = client.wanted, known[client.entity]
+            if wanted != found:
+                return f"{client.name} wants subscriptions {wanted}, its server knows {found}"
+        return None
+
     def _wrong_owners(self, servers: Sequence[ServerHost]) -> str | None:
         """One site owns each subscription, and the server of its client knows which."""
         owners: dict[SubscriptionId, list[NodeId]] = {}
@@ -235,10 +312,7 @@ class ClusterChecker:
         """Every server lists exactly the states of those who live and retain."""
         expected = sorted(client.name for client in present if client.has_state)
         for server in servers:
-            realm = server.realm
-            everywhere = messages.NearbyRequest(Area(), limit=realm.limits.nearby)
-            found = realm.nearby(realm.now, everywhere, messages.MSGPACK)
-            listed = sorted(one.name for one in found)
+            listed = sorted(one.name for one in _listed(server))
             if listed != expected:
                 absent = sorted(set(expected) - set(listed))[:SHOWN]
                 ghosts = sorted(set(listed) - set(expected))[:SHOWN]
@@ -252,3 +326,10 @@ class ClusterChecker:
 def _owned_records(server: ServerHost) -> list[Record]:
     records = server.service.cluster.site.ownership.records
     return records.of(records.owned_by(server.id))
+
+
+def _listed(server: ServerHost) -> list[messages.EntityState]:
+    """All entities whose states a server knows."""
+    realm = server.realm
+    everywhere = messages.NearbyRequest(Area(), limit=realm.limits.nearby)
+    return realm.nearby(realm.now, everywhere, messages.MSGPACK)

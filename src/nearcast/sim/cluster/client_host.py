@@ -57,7 +57,7 @@ class ClientWorld(Protocol):
         self, client: "ClientHost", connection: SimulatedConnection, message: Message, again: bool,
         subscriptions: tuple[int, ...],
     ) -> None: ...  # fmt: skip
-    def subscribed(self, client: "ClientHost", subscription: int) -> None: ...
+    def welcomed(self, client: "ClientHost", entity: int) -> None: ...
     def lost_server(self, client: "ClientHost", reason: str) -> None: ...
     def served(self, client: "ClientHost") -> None: ...
 
@@ -104,6 +104,11 @@ class ClientHost:
     @property
     def entity(self) -> int:
         return self.core.entity
+
+    @property
+    def wanted(self) -> set[int]:
+        """The subscriptions that its application wants to have, by the core's numbers."""
+        return {self._numbers.get(number, -1) for number in self._wanted}
 
     def is_late(self, connection: SimulatedConnection) -> bool:
         """Does its former server still send, after the time for which it waits for that one?"""
@@ -335,10 +340,10 @@ class ClientHost:
             number = self._asked.pop(notice.id, None)
             if number is not None:
                 connection.traced[number] = notice.subscription
-                self._world.subscribed(self, notice.subscription)
             self._subscribing.pop(notice.id, None)
         elif kind is messages.WelcomeNotice:
             self._welcoming, connection.entity = connection, notice.entity
+            self._world.welcomed(self, notice.entity)
         served = self.is_served
         self._apply(self.core.received(self._world.now, connection.number, kind, notice))
         if self.is_served and not served:

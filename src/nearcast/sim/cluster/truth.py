@@ -49,6 +49,10 @@ class DueDeliveries:
         self._batches.append(batch)
         self.made |= zip(numbers, batch.t.tolist(), strict=True)
 
+    def subscriber(self, subscription: SubscriptionId) -> NodeId:
+        """The entity that has, or had, this subscription."""
+        return next(one.node for _, one in self._versions[subscription] if one is not None)
+
     def pairs(self) -> set[Pair]:
         """Every publication with every subscription that wants it."""
         if not self._batches:

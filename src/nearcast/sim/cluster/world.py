@@ -182,9 +182,9 @@ class ClusterWorld:
         if self.checker is not None:
             self.checker.arrived(connection, notice)
 
-    def subscribed(self, client: ClientHost, subscription: int) -> None:
+    def welcomed(self, client: ClientHost, entity: NodeId) -> None:
         if self.checker is not None:
-            self.checker.subscribed(client, subscription)
+            self.checker.welcomed(client, entity)
 
     def delivered(
         self, client: ClientHost, connection: SimulatedConnection, message: Message, again: bool,
@@ -522,6 +522,8 @@ class ClusterWorld:
         else:
             self._player.leave(entity)
             client = self.nodes.pop(entity)
+            if self.checker is not None:
+                self.checker.gone(client)
             if what is churn.ChurnAction.LEAVE:
                 # What its server sends until it knows of that, nobody receives.
                 self.faults.add("left", self.now, self.now, client.number)
