@@ -291,15 +291,17 @@ def test_a_message_in_several_frames_is_one_message_and_pings_are_answered() -> 
 
 
 def test_frames_out_of_order_and_endless_messages_end_the_connection() -> None:
-    async def story() -> list[Any]:
+    async def story() -> list[list[tuple[int, bytes]]]:
         async with service(limits=LimitSettings(frame=1_000)) as node:
             lost, endless = await connect_raw(node), await connect_raw(node)
             lost.writer.write(masked(b"x", 0))
             for _ in range(14):
                 endless.writer.write(masked(b"x" * 300, BINARY if _ == 0 else 0, fin=False))
-            return [*(await lost.notices(0.3)), *(await endless.notices(0.3))]
+            return [await lost.until_closed(), await endless.until_closed()]
 
-    assert [type(word) for word in run(story())] == [messages.ByeNotice, messages.ByeNotice]
+    for (_, body), (op, _) in run(story()):
+        assert isinstance(messages.JSON.read_notice(body), messages.ByeNotice)
+        assert op == CLOSE
 
 
 def test_tls_with_a_given_certificate(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_an_invalid_answer_is_reported_as_such(answer):
             name = await asker.links.meet(ann.host, ann.port, PATIENCE_S)
             await ann.open(lambda sender, _: ann.send(sender, ANSWER + answer, False))
             with pytest.raises(ValueError, match="nobody understands"):
-                await asker.ask(name, PATIENCE_S)
+                await asker.query(name, PATIENCE_S)
             await asker.close()
 
     run(main())

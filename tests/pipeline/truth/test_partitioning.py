@@ -73,10 +73,10 @@ def test_parts_of_time_and_space_find_together_what_brute_force_finds(
     tmp_path_factory: pytest.TempPathFactory, life: tuple[list[dict], list[dict]],
     size: int, cut: int, x: int, chunk: int,
 ) -> None:  # fmt: skip
-    wanted, publications = life
+    wanted, published = life
     root = begin_trace(tmp_path_factory.mktemp("life") / "trace")
     interests = pieces_of(root, "interests", wanted, size)
-    publications = pieces_of(root, "publications", publications, size)
+    publications = pieces_of(root, "publications", published, size)
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partitioning, "ROWS_PER_CHUNK", chunk)
@@ -86,7 +86,7 @@ def test_parts_of_time_and_space_find_together_what_brute_force_finds(
             for low, high in ((-partitioning.MAX_X, float(x)), (float(x), partitioning.MAX_X)):
                 found += pairs_in(TracePart("run", begin, end, publications, interests, low, high))
     tables = (pa.Table.from_pylist(rows, TABLES[name]) for rows, name in (
-        (wanted, "interests"), (publications, "publications")))  # fmt: skip
+        (wanted, "interests"), (published, "publications")))  # fmt: skip
     assert sorted(found) == sorted(expected(*tables))
 
 

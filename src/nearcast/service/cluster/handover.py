@@ -399,7 +399,7 @@ class Handover:
             # Its connection here has ended meanwhile: it leaves.
             client = self._add_transferred(now, transfer, messages.MSGPACK)
             self._node.send_states([client])
-            self._node.realm.leave(now, client)
+            self._leave_returned(now, client)
             return
         self._take_back(now, departing, transfer, obeyed)
 
@@ -422,6 +422,9 @@ class Handover:
         if was_there:
             # Other nodes believe that it is there, and would not believe this one that it leaves.
             self._node.send_states([client])
+        if connection.ended and was_there:
+            self._leave_returned(now, client)
+            return client
         if connection.ended:
             self._node.realm.leave(now, client)
             return client
@@ -431,6 +434,11 @@ class Handover:
         for frame, packed in departing.forwarded[obeyed:]:
             self.forwarded.append((connection, frame, packed))
         return client
+
+    def _leave_returned(self, now: Time, client: ClientState) -> None:
+        """What it published on the other node may still come, and is no sign that it is there."""
+        self._node.realm.leave(now, client)
+        self._node.realm.remote_entities.on_left_here(now, client.entity)
 
     def forward_request(self, connection: Connection, frame: bytes, packed: bool) -> None:
         """A request of a client that was transferred, on its old connection."""

@@ -74,8 +74,6 @@ class ClusterRealm(Realm):
 
     def leave(self, now: Time, client: ClientState) -> None:
         if not client.left:
-            if client.entity in self._arrived:  # what it published elsewhere may still come
-                self.remote_entities.on_left_here(now, client.entity)
             super().leave(now, client)
             self.history.left_entities.append(client.entity)
             # What it published on another node may wait here still: its states have ended, too.
