@@ -29,7 +29,7 @@ from live_load import Load, Nearcast, cpu_seconds
 CALM_S = 14.0  # for sites to find their places, and clients their nodes
 SLOWLY = 2.0  # publications a second of each client meanwhile
 WANTED = 1.3  # times as much CPU for a delivery with 2 nodes as with 1
-MOVED = re.compile(rb"\x93\x0c.ws://127\.0\.0\.1:(\d+).{1,2}([A-Za-z0-9_-]{32})", re.DOTALL)
+MOVED = re.compile(rb"\x93\x0c.ws://127\.0\.0\.1:(\d+).{1,2}([0-9a-f]{48})", re.DOTALL)
 NODE = """
 import sys
 from nearcast.server.config import ClusterSettings, LimitSettings, Settings
