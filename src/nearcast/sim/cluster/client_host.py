@@ -29,7 +29,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import area_from_region, extent_fields
 from nearcast.errors import InvariantError
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
-from nearcast.model.subscription import NodeId
+from nearcast.model.subscription import Filter, NodeId
 from nearcast.node import ClearTimer, SetTimer, Timer
 from nearcast.sim.cluster.network import MachineId
 from nearcast.sim.cluster.server_host import Delivery, Hangup, ServerHost, SimulatedConnection
@@ -165,12 +165,9 @@ class ClientHost:
         self._apply(self.core.request(self._world.now, request, confirm=self.retains)[1])
 
     def _subscribe(self, wanted: Subscribe) -> None:
-        region = wanted.region
-        text = (
-            wanted.filter
-            if wanted.filter is None or isinstance(wanted.filter, str)
-            else (wanted.filter.text)
-        )
+        region, text = wanted.region, wanted.filter
+        if isinstance(text, Filter):
+            text = text.text
         request = messages.SubscribeRequest(
             0, area_from_region(region), text, wanted.channel, wanted.echo, wanted.variables
         )
