@@ -46,6 +46,36 @@ def mixed_scenario(seed: int) -> Scenario:
     return cluster_scenario(seed, rng.randint(6, 14), rng.randint(4, 8), **settings)
 
 
+# A crowd comes, so that two servers that stand by are called in; it leaves, and they leave as well.
+CROWDS: dict[str, Any] = {
+    "servers": 3, "standbys": 2, "capacity": 10, "high_s": 2, "low_s": 6, "size": 200, "speed": 10,
+    "rate": 1, "flush_ms": 20, "flash_at": 2, "flash_nodes": 15, "flash_s": 15, "flash_every": 45,
+}  # fmt: skip
+
+
+def standby_scenario(seed: int) -> Scenario:
+    """Some servers stand by; a crowd comes and leaves, with some of all faults or none."""
+    rng = stream(seed, "standbys")
+    often = rng.choice((0.0, 0.3, 0.3))
+    settings: dict[str, Any] = {
+        name: round(most * rng.random() / 2, 3)
+        for name, most in FAULTS.items()
+        if rng.random() < often
+    }
+    if rng.random() < often:
+        settings["handover_fault"] = 0.02
+    servers = rng.randint(2, 5)
+    settings |= {
+        "servers": servers, "standbys": rng.randint(1, servers - 1),
+        "capacity": rng.choice((8, 10, 15)), "skew_ms": rng.choice((0, 0, 20)),
+        "motion": rng.choice(("line", "line", "path", "steps")),
+        "cut_s": rng.choice((0.5, 2.0, 6.0)), "halt_s": rng.choice((0.3, 1.0, 3.0)),
+        "restart_s": rng.choice((0.2, 1.0, 3.0)), "flash_nodes": rng.randint(10, 20),
+        "flash_every": 0,
+    }  # fmt: skip
+    return cluster_scenario(seed, rng.randint(2, 4), 32, **{**CROWDS, **settings})
+
+
 def run_cluster(scenario: Scenario, level: Level = "none") -> tuple[ClusterWorld, MemoryTrace]:
     """Run it with all checks."""
     memory = MemoryTrace()

@@ -22,6 +22,8 @@ everything = st.fixed_dictionaries(
         "churn_by": st.sampled_from(("leave", "crash")),
         "flash_at": st.floats(0, RUN, exclude_max=True),
         "flash_nodes": st.integers(0, 10),
+        "flash_s": st.sampled_from((0.0, 0.5, 2.0)),
+        "flash_every": st.sampled_from((0.0, 2.0, 7.0)),
         "crash_at": st.floats(0, RUN, exclude_max=True),
         "crash_share": st.floats(0, 1),
     }
@@ -114,6 +116,17 @@ def test_members_of_a_flash_crowd_may_crash_too() -> None:
     assert len([act for _, _, act in found if act is ChurnAction.CRASH]) == 31
 
 
+def test_crowds_come_and_leave_again_and_again() -> None:
+    found = acts(2, flash_at=1.0, flash_nodes=2, flash_s=3.0, flash_every=8.0)
+    join, leave = ChurnAction.JOIN, ChurnAction.LEAVE
+    times = [1, 4, 9, 12, 17]
+    assert found[2:] == [
+        (times[k] * SECOND, number, leave if k % 2 else join)
+        for k, numbers in enumerate([(2, 3), (2, 3), (4, 5), (4, 5), (6, 7)])
+        for number in numbers
+    ]
+
+
 def test_a_share_of_those_present_crashes_at_its_moment() -> None:
     found = acts(40, crash_at=3.0, crash_share=0.25)[40:]
     assert {(t, act) for t, _, act in found} == {(3 * SECOND, ChurnAction.CRASH)}
@@ -143,6 +156,7 @@ def test_victims_of_churn_do_not_depend_on_a_later_crowd() -> None:
         ({"churn_from": 5.0, "churn_until": 4.0}, "churn_until .* is before churn_from"),
         ({"churn_by": "magic"}, "churn_by must be one of leave, crash, not 'magic'"),
         ({"flash_nodes": -1}, "flash_nodes must be between"),
+        ({"flash_s": 3.0, "flash_every": 2.0}, "flash_every .* must be at least flash_s"),
         ({"crash_share": 1.5}, "crash_share must be between"),
         ({"flash_at": 20.0, "flash_nodes": 1}, "flash_at .* is not within the run"),
         ({"crash_at": 30.0, "crash_share": 0.1}, "crash_at .* is not within the run"),

@@ -1,4 +1,4 @@
-"""Churn: a slow arrival, steady churn, a flash crowd, a crash of many at once.
+"""Churn: a slow arrival, steady churn, flash crowds that stay or leave, a crash of many at once.
 
 Only the comings and goings are made here; what a newcomer does is a life of the movement workload,
 as for any other number. Who would arrive after the end of the run never does; a crowd, a crash or
@@ -8,7 +8,7 @@ churn set to begin after the end is refused, as it must be a mistake.
 from collections.abc import Iterator
 from enum import Enum, IntEnum
 from heapq import merge
-from itertools import count, islice, takewhile
+from itertools import count, takewhile
 from math import ceil
 
 from msgspec import Struct
@@ -43,6 +43,10 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Seconds until the crowd comes, 0 to 1e7, and how many new entities it is, 0 to 1,000,000.
     flash_at: float = 0.0
     flash_nodes: int = 0
+    # Seconds for which a crowd stays, 0 to 1e7; 0: it does not leave together.
+    flash_s: float = 0.0
+    # Seconds after which another crowd comes, 0 to 1e7, at least flash_s; 0: there is one crowd.
+    flash_every: float = 0.0
     # Seconds until many crash at once, 0 to 1e7, and the share of those present, 0 to 1; one always
     # survives.
     crash_at: float = 0.0
@@ -63,6 +67,12 @@ class Parameters(Struct, frozen=True, kw_only=True):
         one_of("churn_by", self.churn_by, ("leave", "crash"))
         between("flash_at", self.flash_at, 0, 1e7)
         between("flash_nodes", self.flash_nodes, 0, 1_000_000)
+        between("flash_s", self.flash_s, 0, 1e7)
+        between("flash_every", self.flash_every, 0, 1e7)
+        if 0 < self.flash_every < max(self.flash_s, 1e-3):
+            raise ValueError(
+                f"flash_every ({self.flash_every}) must be at least flash_s ({self.flash_s})"
+            )
         between("crash_at", self.crash_at, 0, 1e7)
         between("crash_share", self.crash_share, 0, 1)
         between("servers_until", self.servers_until, 0, 1e7)
@@ -72,9 +82,10 @@ class ChurnCause(IntEnum):
     """Why an entity joins or goes; at the same moment, in this order."""
 
     ARRIVAL = 0
-    FLASH = 1
-    EXCHANGE = 2
-    CRASH = 3
+    FLASH_ENDS = 1
+    FLASH = 2
+    EXCHANGE = 3
+    CRASH = 4
 
 
 MOST = 2**53 // first_id(1, 0)  # entities whose identifiers stay below 2^53
@@ -101,7 +112,10 @@ def population(
             raise ValueError(f"{name} ({moment} s) is not within the run of {seconds} s")
     last = min(chosen.churn_until or seconds, seconds)
     exchanged = ceil(chosen.churn_rate * max(last - chosen.churn_from, 0))
-    if entities + chosen.flash_nodes + exchanged > MOST:
+    crowds = 1
+    if chosen.flash_every:
+        crowds += int(max(seconds - chosen.flash_at, 0) / chosen.flash_every)
+    if entities + crowds * chosen.flash_nodes + exchanged > MOST:
         raise ValueError(f"with its newcomers the run would have more than {MOST:,} entities")
     return _draw_actions(chosen, entities, seconds, seed)
 
@@ -110,6 +124,7 @@ def _draw_actions(
     chosen: Parameters, entities: int, seconds: float, seed: int
 ) -> Iterator[tuple[Time, NodeId, ChurnAction]]:
     present: list[NodeId] = []
+    crowd = range(0)  # of the last flash
     arrivals, newcomers = count(), count(entities)
     how = ChurnAction.LEAVE if chosen.churn_by == "leave" else ChurnAction.CRASH
     victims, crashed = stream(seed, "churn", "victims"), stream(seed, "churn", "crash")
@@ -124,9 +139,15 @@ def _draw_actions(
                 yield t, present[place], ChurnAction.JOIN
                 yield t, gone, how
             case ChurnCause.FLASH:
-                crowd = list(islice(newcomers, chosen.flash_nodes))
+                first = next(newcomers)
+                crowd = range(first, first + chosen.flash_nodes)
+                newcomers = count(crowd.stop)
                 present += crowd
                 yield from ((t, entity, ChurnAction.JOIN) for entity in crowd)
+            case ChurnCause.FLASH_ENDS:
+                staying = [entity for entity in present if entity not in crowd] or present[:1]
+                leaving, present = [e for e in present if e in crowd and e != staying[0]], staying
+                yield from ((t, entity, ChurnAction.LEAVE) for entity in leaving)
             case ChurnCause.CRASH:
                 many = min(round(chosen.crash_share * len(present)), len(present) - 1)
                 crashed.shuffle(present)
@@ -140,10 +161,24 @@ def _schedule_causes(
     end = int(seconds * SECOND)
     spacing = SECOND / chosen.join_rate if chosen.join_rate else 0.0
     arrivals = ((int(number * spacing), ChurnCause.ARRIVAL) for number in range(entities))
-    flash = [(int(chosen.flash_at * SECOND), ChurnCause.FLASH)] if chosen.flash_nodes else []
+    flashes = _schedule_flashes(chosen, end) if chosen.flash_nodes else ()
     crash = [(int(chosen.crash_at * SECOND), ChurnCause.CRASH)] if chosen.crash_share else []
-    everything = merge(arrivals, flash, _schedule_exchanges(chosen, end, seed), crash)
+    everything = merge(arrivals, flashes, _schedule_exchanges(chosen, end, seed), crash)
     return takewhile(lambda happening: happening[0] < end, everything)
+
+
+def _schedule_flashes(chosen: Parameters, end: Time) -> Iterator[tuple[Time, ChurnCause]]:
+    """Crowds come, and leave; who was exchanged meanwhile has left already."""
+    t, stays, every = (
+        int(seconds * SECOND) for seconds in (chosen.flash_at, chosen.flash_s, chosen.flash_every)
+    )
+    while t < end:
+        yield t, ChurnCause.FLASH
+        if stays:
+            yield t + stays, ChurnCause.FLASH_ENDS
+        if not every:
+            return
+        t += every
 
 
 def _schedule_exchanges(

@@ -3,10 +3,11 @@
 At every moment: nothing is delivered twice, neither on a connection nor to an application; each
 publisher's publications arrive in order. In calm: no two servers send a client the same; no two
 sites own a record in one epoch; a record is owned where its area is; who has left is soon listed
-nowhere. At the end: nothing was delivered that nobody asked for, and a fault explains every miss.
-When the cluster has recovered from the last fault: every client is served by one server, which
-knows all its subscriptions; every subscription has one owner, every server knows exactly the living
-states, and what is published from then on is delivered exactly.
+nowhere; servers that stand by come and go no more often than the load rises and falls. At the end:
+nothing was delivered that nobody asked for, and a fault explains every miss. When the cluster has
+recovered from the last fault: every client is served by one server, which knows all its
+subscriptions and does not stand by; every subscription has one owner, every server knows exactly
+the living states, and what is published from then on is delivered exactly.
 
 Order has one exception, which the protocol documents (`service.cluster.realm.OVERDUE`): what was
 under way during a fault may arrive after later publications, if it is not older than that.
@@ -19,11 +20,11 @@ from msgspec import Struct
 
 from nearcast.client.received import Message
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.protocols.voronoi.vso_messages import Record
 from nearcast.service.cluster.realm import OVERDUE
+from nearcast.service.cluster.scaling import Role
 from nearcast.sim.cluster.client_host import HOLD_BACK, ClientHost
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
 from nearcast.sim.cluster.truth import DueDeliveries, Pair
@@ -72,12 +73,46 @@ class FaultLog:
         return any(span.overlaps(begin, end, client) for span in self.spans)
 
 
+class ScalingChecker:
+    """Have clients come since the last server stood down, when one is called in? Have clients left
+    since the last one was called in, when one stands down? Otherwise servers come and go without
+    need."""
+
+    def __init__(self) -> None:
+        self._clients = self._least = self._most = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Other servers have come or gone, so who is needed changes."""
+        self._calling: bool | None = None  # the last change, if any
+        self._then = 0  # the clients that explain it
+
+    def count(self, clients: int) -> None:
+        """So many clients are present now."""
+        self._clients = clients
+        self._least, self._most = min(self._least, clients), max(self._most, clients)
+
+    def changes(self, calling: bool) -> str | None:
+        """A server is called in, or has stood down. What is wrong?"""
+        peak, before, was = (self._most if calling else self._least), self._then, self._calling
+        self._calling, self._then = calling, peak
+        self._least = self._most = self._clients
+        if was in (None, calling):
+            return None
+        if calling and peak <= before:
+            return f"a server was called in again, though no more than {peak} clients came"
+        if not calling and peak >= before:
+            return f"a server has stood down again, though no fewer than {peak} clients stayed"
+        return None
+
+
 class ClusterChecker:
     """Watches the deliveries of a run, and judges it at its end."""
 
     def __init__(self, faults: FaultLog, now: Callable[[], Time], skew: Time) -> None:
         self._faults, self._now, self._skew = faults, now, skew
         self.due = DueDeliveries()
+        self.scaling = ScalingChecker()
         self._delivered: dict[Pair, NodeId] = {}
         self._clients: dict[NodeId, NodeId] = {}  # by entity
         # By client, which entity it is, and on which connections what has arrived.
@@ -148,6 +183,15 @@ class ClusterChecker:
         if not self._faults.explains(now, now, client.number):
             self._fail(f"{client.name} has lost its connection without a fault: {reason}")
 
+    def role_changes(self, calling: bool, servers: Iterable[ServerHost]) -> None:
+        """A server is called in, or has stood down."""
+        if any(server.service.cluster.stopping for server in servers):
+            self.scaling.reset()
+            return
+        wrong = self.scaling.changes(calling)
+        if wrong is not None and not self._faults.of_servers:
+            self._fail(wrong)
+
     def look_at(self, servers: Iterable[ServerHost]) -> None:
         """Called now and then. While servers cannot reach each other, two may claim one record;
         then the higher number wins (`voronoi.ownership`)."""
@@ -194,7 +238,7 @@ class ClusterChecker:
         since = self._now() - LONGEST_LISTED
         overdue = {entity for entity, t in self._gone.items() if t < since}
         for server in servers if overdue else ():
-            ghosts = overdue.intersection(one.entity for one in _listed(server))
+            ghosts = overdue.intersection(one.entity for one in server.states())
             if ghosts:
                 self._fail(f"server {server.id} lists {sorted(ghosts)[:SHOWN]}, who have left")
         for entity in overdue:
@@ -241,6 +285,7 @@ class ClusterChecker:
             or self._lost_subscriptions(present, servers)
             or self._wrong_owners(servers)
             or self._wrong_states(present, servers)
+            or self._wrong_roles(servers)
         )
 
     def _misplaced_clients(
@@ -312,7 +357,7 @@ class ClusterChecker:
         """Every server lists exactly the states of those who live and retain."""
         expected = sorted(client.name for client in present if client.has_state)
         for server in servers:
-            listed = sorted(one.name for one in _listed(server))
+            listed = sorted(one.name for one in server.states())
             if listed != expected:
                 absent = sorted(set(expected) - set(listed))[:SHOWN]
                 ghosts = sorted(set(listed) - set(expected))[:SHOWN]
@@ -322,14 +367,17 @@ class ClusterChecker:
                 )
         return None
 
+    def _wrong_roles(self, servers: Sequence[ServerHost]) -> str | None:
+        """Somebody serves, and those who stand by serve nobody."""
+        if not any(server.role is Role.ACTIVE for server in servers):
+            return "no server is active"
+        for server in servers:
+            clients = [client for client in server.realm.clients if client is not None]
+            if server.role is Role.STANDING_BY and clients:
+                return f"server {server.id} stands by, and serves {len(clients)} clients"
+        return None
+
 
 def _owned_records(server: ServerHost) -> list[Record]:
     records = server.service.cluster.site.ownership.records
     return records.of(records.owned_by(server.id))
-
-
-def _listed(server: ServerHost) -> list[messages.EntityState]:
-    """All entities whose states a server knows."""
-    realm = server.realm
-    everywhere = messages.NearbyRequest(Area(), limit=realm.limits.nearby)
-    return realm.nearby(realm.now, everywhere, messages.MSGPACK)

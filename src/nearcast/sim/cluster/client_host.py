@@ -82,6 +82,7 @@ class ClientHost:
         self._served_by: SimulatedConnection | None = None  # or was last
         self._welcoming: SimulatedConnection | None = None  # that has sent a welcome
         self._handed_over: Time = 0  # when it was last
+        self.offers = self.handovers = 0  # to other servers: asked to go, and gone
         self._make_core()
 
     def _make_core(self) -> None:
@@ -153,6 +154,21 @@ class ClientHost:
                 self._apply(core.close(now))
                 self.alive = False
 
+    def withdraw(self, channel: str | None = None) -> None:
+        """Take its retained state back."""
+        self.has_state = False
+        request = messages.WithdrawRequest(channel)
+        self._apply(self.core.request(self._world.now, request)[1])
+
+    def hang_up(self, connection: SimulatedConnection) -> None:
+        """End a connection, behind the back of its core."""
+        connection.to_server.send(Hangup(), 4)
+
+    def wake(self, timer: Timer) -> None:
+        """This timer is due now."""
+        self._timers.pop(timer, None)
+        self._apply(self.core.wake(self._world.now, timer))
+
     def publish(self, command: Publish) -> None:
         shape = command.shape
         r, rx, ry, rz = extent_fields(shape)
@@ -222,6 +238,7 @@ class ClientHost:
         assert self._welcoming is not None and self._served_by is not None
         self._welcoming.traced = self._served_by.traced
         self._served_by, self._handed_over = self._welcoming, self._world.now
+        self.handovers += 1
 
     def _due(self, core: ClientCore, timer: Timer, token: object) -> None:
         if self.alive and self.core is core and self._timers.get(timer) is token:
@@ -338,6 +355,8 @@ class ClientHost:
             if number is not None:
                 connection.traced[number] = notice.subscription
             self._subscribing.pop(notice.id, None)
+        elif kind is messages.MovedNotice:
+            self.offers += 1
         elif kind is messages.WelcomeNotice:
             self._welcoming, connection.entity = connection, notice.entity
             self._world.welcomed(self, notice.entity)

@@ -14,8 +14,15 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
     flush_ms: float = 20.0
     # Share of clients, 0 to 1, whose publications are retained; `nearby` lists these clients.
     retain: float = 0.25
-    # Subscriptions that a server's site may own before it is overloaded, 1 to 1e9.
-    limit: float = 1000.0
+    # Subscriptions that a server can serve, 1 to 1e9; above 0.8 of that it gives some of its part
+    # to its neighbours, and calls in a server that stands by.
+    capacity: float = 1250.0
+    # So many of the servers stand by at first, 0 to 999; at least one serves.
+    standbys: int = 0
+    # Seconds, 0 to 1e6, for which a server must be overloaded until it calls in another one, and
+    # for which one that was called in must have little to do until it stands by again.
+    high_s: float = 3.0
+    low_s: float = 30.0
     # Milliseconds, 0 to 1,000: each server's clock is wrong by a constant of up to so much.
     skew_ms: float = 0.0
 
@@ -23,7 +30,14 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
         between("servers", self.servers, 1, 1_000)
         between("flush_ms", self.flush_ms, 0.1, 1_000)
         between("retain", self.retain, 0, 1)
-        between("limit", self.limit, 1, 1e9)
+        between("capacity", self.capacity, 1, 1e9)
+        between("standbys", self.standbys, 0, 999)
+        if self.standbys >= self.servers:
+            raise ValueError(
+                f"standbys ({self.standbys}) must be fewer than servers ({self.servers})"
+            )
+        between("high_s", self.high_s, 0, 1e6)
+        between("low_s", self.low_s, 0, 1e6)
         between("skew_ms", self.skew_ms, 0, 1_000)
 
 
@@ -63,6 +77,9 @@ class ClusterFaultParameters(Struct, frozen=True, kw_only=True):
     join: float = 0.0
     # Probability per server and second that it leaves and hands its clients over.
     leave: float = 0.0
+    # Probability that a message of a handover makes one of its two servers stand still or lose its
+    # link to the other, or to all: each as above.
+    handover_fault: float = 0.0
     # Seconds from the beginning until the last fault; 0: to the end of the run.
     faults_until: float = 0.0
     # Seconds after the last fault by which every client is served as if there had been none.
@@ -71,7 +88,7 @@ class ClusterFaultParameters(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in (
             "crash", "partition", "cut", "disconnect", "client_cut", "link_break", "halt",
-            "slow_reader", "slow", "join", "leave",
+            "slow_reader", "slow", "join", "leave", "handover_fault",
         ):  # fmt: skip
             between(name, getattr(self, name), 0, 1)
         for name in ("restart_s", "cut_s", "halt_s", "slow_reader_s", "faults_until", "recovery_s"):
@@ -84,4 +101,5 @@ class ClusterFaultParameters(Struct, frozen=True, kw_only=True):
         return any((
             self.crash, self.partition, self.cut, self.disconnect, self.client_cut,
             self.link_break, self.halt, self.slow_reader, self.join, self.leave,
+            self.handover_fault,
         ))  # fmt: skip

@@ -9,12 +9,14 @@ from msgspec import Struct
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
+from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import InvariantError, Refused
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import ClearTimer, Effect, Message, Note, Send, SendMany, SetTimer, Stop, Timer
 from nearcast.service.access.grants import Grant
 from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.messages import CODEC
+from nearcast.service.cluster.scaling import Role
 from nearcast.service.cluster.service import ClusterService
 from nearcast.service.connection import Connection
 from nearcast.service.effects import (
@@ -109,6 +111,7 @@ class ServerWorld(Protocol):
         self, connection: SimulatedConnection, size: int, publication: PublicationId | None,
         arrived: Time,
     ) -> None: ...  # fmt: skip
+    def noticed(self, connection: SimulatedConnection, notice: Any) -> None: ...
     def stopped(self, server: "ServerHost") -> None: ...
 
 
@@ -130,7 +133,7 @@ class ServerHost:
         self._serving: dict[int, tuple[ClientState, SimulatedConnection]] = {}  # by slot
         self._timers: dict[Timer, object] = {}
         self._flush_planned = False
-        self._halted = False
+        self.halted = False
         self._waiting: list[tuple[int, Callable[[], None]]] = []  # while it is halted
         self._handlers: dict[type[Effect], Callable[[Any], None]] = {
             Reply: self._on_reply,
@@ -164,15 +167,25 @@ class ServerHost:
         for effect in effects:
             handlers[type(effect)](effect)
 
+    @property
+    def role(self) -> Role:
+        return self.service.cluster.scaling.role
+
+    def states(self) -> list[messages.EntityState]:
+        """All entities whose retained states it knows."""
+        realm = self.realm
+        everywhere = messages.NearbyRequest(Area(), limit=realm.limits.nearby)
+        return realm.nearby(realm.now, everywhere, messages.MSGPACK)
+
     # Halts, crashes and the end.
 
     def halt(self) -> None:
         """Stand still: whatever comes, waits."""
-        self._halted = True
+        self.halted = True
 
     def resume(self, timers_first: bool) -> None:
         """Everything that waits happens now: timers first, or what came from outside."""
-        self._halted = False
+        self.halted = False
         waiting, self._waiting = self._waiting, []
         for _, act in sorted(waiting, key=lambda one: (one[0] == TIMER) != timers_first):
             if self.alive:
@@ -184,7 +197,7 @@ class ServerHost:
         self._waiting.clear()
 
     def _input(self, rank: int, act: Callable[[], None]) -> None:
-        if self._halted:
+        if self.halted:
             self._waiting.append((rank, act))
         elif self.alive:
             act()
@@ -337,6 +350,7 @@ class ServerHost:
         if not connection.closing:
             frame = messages.MSGPACK.encode(notice)
             self._write(connection, frame, len(frame))
+            self.world.noticed(connection, notice)
 
     def _on_reply(self, reply: Reply) -> None:
         self._send_notice(reply.connection, reply.notice)

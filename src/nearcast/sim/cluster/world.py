@@ -23,13 +23,19 @@ from nearcast.scenario import Scenario, stream
 from nearcast.service.cluster.messages import PublicationBatch
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
+from nearcast.service.cluster.scaling import Role, ScalingParameters
 from nearcast.service.cluster.service import ClusterService
 from nearcast.service.realm import HOPS
 from nearcast.sim import network as network_
 from nearcast.sim.cluster.checkers import ClusterChecker, FaultLog, FaultSpan
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.event_queue import EventQueue
-from nearcast.sim.cluster.faults import ClusterFaultInjector
+from nearcast.sim.cluster.faults import (
+    ClusterFaultInjector,
+    ClusterFaults,
+    MessageFilter,
+    Watcher,
+)
 from nearcast.sim.cluster.network import ConnectionStream, MachineId, SimulatedNetwork
 from nearcast.sim.cluster.parameters import ClusterFaultParameters, ClusterParameters
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
@@ -46,7 +52,7 @@ from nearcast.workloads.workload import STAYS, Life
 START: Time = 100 * SECOND  # clocks may be wrong by less than that
 FIRST_NODE_ID: NodeId = 2**52  # no entity of any server has such a number
 ENGINE = "keyed"  # as of a live node
-LONGEST_SET_UP: Time = 120 * SECOND
+LONGEST_WAIT: Time = 120 * SECOND
 JOIN_AGAIN: Time = SECOND  # after which a server asks another one to let it in
 PATIENCE: Time = 5 * SECOND  # for which a server tries to send to another one
 PROBED: Time = 3 * SECOND // 2  # after which a server that does not answer accepts no connections
@@ -93,14 +99,21 @@ class ClusterWorld:
         self._server_by_id: dict[NodeId, ServerHost] = {}
         self._server_at: dict[MachineId, ServerHost] = {}
         self._machines = 0
+        first_standby = FIRST_SERVER + self._p.servers - self._p.standbys
+        self._standbys = range(first_standby, FIRST_SERVER + self._p.servers)
         self._node_ids = 0
         self._rng = stream(seed, "world")
         self.nodes: dict[NodeId, ClientHost] = {}  # clients that are present
         self._returns: dict[NodeId, int] = {}
+        self._first_urls: dict[NodeId, str] = {}  # that a script has chosen
         self._outages: dict[NodeId, FaultSpan] = {}  # of clients that no server serves
         self._entities: dict[NodeId, set[NodeId]] = {}  # by client: what it was, and is
         self._machine_of: dict[NodeId, MachineId] = {}  # by server
         self._lives: dict[NodeId, Life] = {}
+        self.inject = ClusterFaults(self, stream(seed, "injected"))  # faults of a script
+        self.loses: MessageFilter | None = None
+        self.watchers: list[Watcher] = []
+        self.exact_since: Time = FOREVER  # from then on, no fault explains a miss
         self.begins: Time = START
         self.carrying: Time = 0  # when the last publication under way arrives
 
@@ -140,6 +153,8 @@ class ClusterWorld:
 
     def first_url(self, client: NodeId) -> str:
         """Each client knows one address from the beginning, of a server that is there."""
+        if client in self._first_urls:
+            return self._first_urls[client]
         machines = sorted(self._server_at) or [FIRST_SERVER]
         chosen = stream(self.scenario.seed, "first", client, self._returns[client])
         return _url(chosen.choice(machines))
@@ -150,6 +165,8 @@ class ClusterWorld:
         self, t: Time, node: NodeId, fact: str, about: int | None, value: float | None
     ) -> None:
         self.recorder.note(t, node, fact, about, value)
+        if self.checker is not None and fact in ("called in", "stood down"):
+            self.checker.role_changes(fact == "called in", self.servers)
 
     def note_fault(self, fact: str, about: int | None) -> None:
         self.recorder.note(self.now, FIRST_NODE_ID, fact, about)
@@ -178,6 +195,12 @@ class ClusterWorld:
         if kind == "publish":
             self.carrying = max(self.carrying, arrived)
 
+    def noticed(self, connection: SimulatedConnection, notice: Any) -> None:
+        client = connection.client_end
+        for watch in self.watchers:
+            assert isinstance(client, ClientHost)
+            watch(connection.server, client, notice)
+
     def arrived_at_client(self, connection: SimulatedConnection, notice: Any) -> None:
         if self.checker is not None:
             self.checker.arrived(connection, notice)
@@ -203,12 +226,16 @@ class ClusterWorld:
         number, seed, p = FIRST_NODE_ID + self._node_ids, self.scenario.seed, self._p
         limits = Limits(nearby=1_000_000)
         realm = ClusterRealm(MATCHERS[ENGINE](), limits, self.realm_recorder, first_number(number))
-        parameters = vso_parameters.Parameters(
-            limit=p.limit, insertion_trigger=0, departure_trigger=1000, site_beat_ms=1000.0
+        scaling = ScalingParameters(
+            standby=machine in self._standbys, capacity=p.capacity, high_s=p.high_s, low_s=p.low_s
         )
+        parameters = vso_parameters.Parameters(
+            limit=max(1.0, scaling.high * p.capacity), insertion_trigger=0, departure_trigger=1000,
+            site_beat_ms=1000.0,
+        )  # fmt: skip
         service = ClusterService(
             number, stream(seed, "server", self._node_ids), realm, limits, parameters,
-            name=_url(machine), clients=1_000_000, requests=1_000_000,
+            name=_url(machine), clients=1_000_000, requests=1_000_000, scaling=scaling,
         )  # fmt: skip
         skew = round(p.skew_ms * MILLISECOND)
         offset = stream(seed, "clock", self._node_ids).randint(-skew, skew)
@@ -227,9 +254,11 @@ class ClusterWorld:
         """A server starts at this address, with nothing but the addresses of the others."""
         if machine in self._server_at:
             return
+        if self.checker is not None:
+            self.checker.scaling.reset()
         others = [server for server in self.servers if server.service.cluster.joined]
         server = self._new_server(machine)
-        if others:
+        if others or machine in self._standbys:  # which waits until there is a cluster
             self._enter(server)
         else:
             server.apply(server.service.found_cluster(server.now, server.url))
@@ -294,8 +323,9 @@ class ClusterWorld:
         blocked = target is not None and (
             self.network.blocked_until(source.machine, target.machine) > self.now + PATIENCE
         )
+        lost = self.loses is not None and target is not None and self.loses(source, target, message)
         arrived: Time | None = None
-        if target is not None and not blocked:
+        if target is not None and not blocked and not lost:
             link = self._links.get((source.id, to))
             if link is None or link.broken:
                 link = self._links[source.id, to] = ConnectionStream(
@@ -308,6 +338,9 @@ class ClusterWorld:
         self.recorder.sent(
             self.now, source.id, to, message.kind, len(frame), None, arrived, arrived is None
         )
+        if target is not None:
+            for watch in self.watchers:
+                watch(source, target, message)
 
     def _break_streams(self, one: NodeId, other: NodeId) -> None:
         for pair in ((one, other), (other, one)):
@@ -390,7 +423,8 @@ class ClusterWorld:
             raise InvariantError(f"{why} (seed {self.scenario.seed}); again: {again}") from why
 
     def _run(self, progress: Callable[[Time, Time], None] | None) -> None:
-        self._set_up()
+        if self.begins == START:
+            self.set_up()
         p, queue = self._fault_parameters, self.queue
         faults_end = self.begins
         if p.any:
@@ -406,25 +440,17 @@ class ClusterWorld:
             if progress is not None:
                 progress(queue.now - self.begins, self.ends - self.begins)
         self._player.close()
-        exact_since = FOREVER
         if p.any:
             queue.run(max(self.now, faults_end + round(p.recovery_s * SECOND)))
-            exact_since = self.now + 2 * round(self._p.skew_ms * MILLISECOND) + 1
+            recovered = self.now + 2 * round(self._p.skew_ms * MILLISECOND) + 1
+            self.exact_since = min(self.exact_since, recovered)
             self._publish_again()
-        self._drain()
-        if self.checker is not None:
-            self._judge(self.checker, exact_since)
+        self.judge()
 
-    def _set_up(self) -> None:
+    def set_up(self) -> None:
         """Servers join each other, then clients join them."""
-        for number in range(self._p.servers):
-            if number:
-                self._machines += 1
-            self.restart(FIRST_SERVER + number)
-            self.queue.run(self.now + SECOND // 10)
-        self._wait("the servers have not joined each other", self._is_connected)
-        if self.checker is not None:
-            self.plan(LOOK_EVERY, self._look)
+        if not self._server_by_id:
+            self.set_up_servers()
         later = []
         for t, entity, act in self._population:
             if t == 0 and act is churn.ChurnAction.JOIN:
@@ -432,7 +458,7 @@ class ClusterWorld:
             else:
                 later.append((t, entity, act))
                 break
-        self._wait("some clients are not served", self._is_served)
+        self.wait("some clients are not served", self._is_served)
         self.begins = self.now
         self._player = WorkloadPlayer(self, self.begins, self.ends)
         for entity in self.nodes:
@@ -440,7 +466,19 @@ class ClusterWorld:
         if later:
             self._plan_next(later[0])
 
-    def _wait(self, what: str, condition: Callable[[], bool], most: Time = LONGEST_SET_UP) -> None:
+    def set_up_servers(self) -> None:
+        """Servers join each other."""
+        for number in range(self._p.servers):
+            if number:
+                self._machines += 1
+            self.restart(FIRST_SERVER + number)
+            self.queue.run(self.now + SECOND // 10)
+        self.wait("the servers have not joined each other", self._is_connected)
+        if self.checker is not None:
+            self.plan(LOOK_EVERY, self._look)
+
+    def wait(self, what: str, condition: Callable[[], bool], most: Time = LONGEST_WAIT) -> None:
+        """Run until a condition is true; `what` is wrong if it never is."""
         until = self.now + most
         while not condition():
             if self.now >= until:
@@ -450,7 +488,8 @@ class ClusterWorld:
     def _is_connected(self) -> bool:
         others = len(self._server_by_id) - 1
         return all(
-            len(one.service.cluster.nodes) == others and one.service.cluster.site.ready
+            len(one.service.cluster.nodes) == others
+            and (one.role is Role.STANDING_BY or one.service.cluster.site.ready)
             for one in self.servers
         )
 
@@ -475,7 +514,12 @@ class ClusterWorld:
         while self.now < min(self.carrying + 2 * SECOND, limit):
             self.queue.run(min(self.carrying + 2 * SECOND, limit))
 
-    def _judge(self, checker: ClusterChecker, exact_since: Time) -> None:
+    def judge(self) -> None:
+        """At the end: all that must hold then."""
+        self._drain()
+        checker = self.checker
+        if checker is None:
+            return
         until = self.now + AGREED
         while (why := checker.disagreement(self.nodes.values(), self.servers)) is not None:
             if self.now >= until:
@@ -485,7 +529,7 @@ class ClusterWorld:
         for entities in self._entities.values():
             for entity in entities:
                 self._end_interests(entity, 0)
-        checker.judge_deliveries(exact_since)
+        checker.judge_deliveries(self.exact_since)
 
     def _look(self) -> None:
         assert self.checker is not None
@@ -497,12 +541,22 @@ class ClusterWorld:
     def obey(self, node_id: NodeId, command: Command) -> None:
         self.nodes[node_id].obey(command)
 
-    def _start(self, entity: NodeId) -> None:
+    def add_client(self, url: str, *, retains: bool = False) -> ClientHost:
+        """A client that a script moves; this is the first address that it knows."""
+        entity = max(self._returns, default=-1) + 1
+        self._first_urls[entity] = url
+        client = self._start(entity)
+        client.retains = retains
+        return client
+
+    def _start(self, entity: NodeId) -> ClientHost:
         stay = self._returns[entity] = self._returns.get(entity, -1) + 1
         rng = stream(self.scenario.seed, "client", entity, stay)
         client = ClientHost(self, entity, rng, rng.random() < self._p.retain)
         self.nodes[entity] = client
+        self._count_clients()
         client.open()
+        return client
 
     def _live(self, entity: NodeId, begins: Time) -> None:
         life = self.workload.life(entity, self._returns[entity], begins)
@@ -521,19 +575,32 @@ class ClusterWorld:
                 self._live(entity, self.now - self.begins + 1)
         else:
             self._player.leave(entity)
-            client = self.nodes.pop(entity)
-            if self.checker is not None:
-                self.checker.gone(client)
+            client = self.nodes[entity]
             if what is churn.ChurnAction.LEAVE:
-                # What its server sends until it knows of that, nobody receives.
-                self.faults.add("left", self.now, self.now, client.number)
-                client.obey(Leave())
+                self.leave_client(client)
             else:
-                self._kill(client)
+                self.crash_client(client)
         self._plan_next(next(self._population, None))
 
-    def _kill(self, client: ClientHost) -> None:
+    def _remove_client(self, client: ClientHost) -> None:
+        del self.nodes[client.number]
+        self._count_clients()
+        if self.checker is not None:
+            self.checker.gone(client)
+
+    def _count_clients(self) -> None:
+        if self.checker is not None:
+            self.checker.scaling.count(len(self.nodes))
+
+    def leave_client(self, client: ClientHost) -> None:
+        """A client leaves. What its server sends until it knows of that, nobody receives."""
+        self._remove_client(client)
+        self.faults.add("left", self.now, self.now, client.number)
+        client.obey(Leave())
+
+    def crash_client(self, client: ClientHost) -> None:
         """A client is no more; its servers find out."""
+        self._remove_client(client)
         self.note_fault("crashed", client.entity)
         self.faults.add("crashed", self.now, FOREVER, client.number)
         for connection in client.connections.values():
