@@ -6,128 +6,152 @@ from typing import Any
 
 import pytest
 
+from nearcast.client.effects import JoinDue
 from nearcast.client_protocol import messages
 from nearcast.service.cluster.messages import (
     ClientReturned,
     ClientTransfer,
     EntitiesLeft,
     ForwardedRequest,
-    HandoverAccepted,
     HandoverCancelled,
     HandoverClaim,
     HandoverConfirmed,
-    HandoverOffer,
     RetainedStatesReport,
 )
 from nearcast.service.cluster.remote_entities import UNCHECKED
-from nearcast.space.motion import SECOND
-from support.simulated_cluster_clients import HandoverCluster, HomeNode, check_under_faults
+from nearcast.sim.cluster.faults import HANDOVER
+from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
+from nearcast.space.motion import SECOND, Time
+from support.cluster_scenarios import cluster_scenario, run_cluster
+from support.cluster_scripts import ClusterScript
 
 Fault = Callable[["Handover"], None]
+SHORT: Time = 3 * SECOND
+LATE: Time = 49 * SECOND // 10  # an answer comes after `TAKE_BACK`, on a link that has not broken
 
 
-class Handover:
-    """A walker goes from one node's part of the world into another's; others stay where they are.
+class Handover(ClusterScript):
+    """A walker goes from one server's part of the world into another's; others stay where they are.
 
-    Somebody on the old node talks about the place where the walker is going to be.
+    Somebody on the old server talks about the place where the walker is going to be.
     """
 
     def __init__(self, seed: int = 1) -> None:
-        self.sim_cluster = HandoverCluster(seed, 3)
-        self.old, self.new, self.third = self.sim_cluster.nodes.values()
-        for home in self.sim_cluster.nodes.values():
-            self.sim_cluster.client(home, *self.site(home))
-        self.talker = self.sim_cluster.client(self.old, *self.site(self.old), retains=False)
-        self.walker = self.sim_cluster.client(self.old, *self.site(self.old))
-        self.sim_cluster.run(2.0)
+        super().__init__(seed)
+        self.faults: dict[type, Fault] = {}  # by the kind of message at which they begin
         self.sent: list[type] = []
+        self.old, self.new, self.third = self.servers
+        for server in self.servers:
+            self.client(server, *self.site(server))
+        self.talker = self.client(self.old, *self.site(self.old), retains=False)
+        self.goal = self.site(self.new)
+        self.add_walker()
+        assert [one.server for one in self.clients] == [*self.servers, self.old, self.old]
+        self.world.watchers.append(self._watch)
 
-    def site(self, home: HomeNode) -> tuple[float, float]:
-        x, y = home.member.site.place
+    def add_walker(self) -> None:
+        """The next one that goes."""
+        self.walker = self.client(self.old, *self.site(self.old))
+        self.run(1.0)
+        assert self.walker.host.connection is not None
+        self.old_connection = self.walker.host.connection
+        self.sent = []
+
+    def site(self, server: ServerHost) -> tuple[float, float]:
+        x, y = server.service.cluster.site.place
         return x, y
 
     def go(self, step: type, fault: Fault) -> None:
         """The walker is handed over; the fault begins when a message of this kind is sent."""
 
-        def sent(kind: type) -> None:
-            self.sent.append(kind)
-            if kind is step and self.sent.count(step) == 1:
-                fault(self)
-
-        self.sim_cluster.on_sent = sent
-        self.walker.walk(*self.site(self.new))
+        self.faults[step] = fault
+        self.walker.walk(*self.goal)
         self.until(lambda: step in self.sent)
+
+    def _watch(self, _: Any, __: Any, message: Any) -> None:
+        self.sent.append(type(message))
+        fault = self.faults.pop(type(message), None)
+        if fault is not None:
+            fault(self)
 
     def until(self, condition: Callable[[], Any]) -> None:
         """Time passes, and the talker talks."""
-        self.sim_cluster.wait(lambda: bool(self._talk() or condition()))
 
-    def _talk(self) -> None:
-        self.talker.publish(*self.site(self.new))
-        self.sim_cluster.run(0.05)
+        def talk() -> bool:
+            self.talker.publish(*self.goal)
+            return bool(condition())
 
-    def check(self, *, ordered: bool = True) -> None:
-        """Nobody is lost, and all that is said from now on is heard as it should be."""
-        self.sim_cluster.calm()
-        since = self.sim_cluster.publish(1.0)
-        self.sim_cluster.run(2.0)
-        assert self.sim_cluster.check(since, ordered=ordered) > 50
+        self.world.wait("it never came true", talk)
+
+    def lose(self, *kinds: type) -> None:
+        """From now on, messages of these kinds are lost."""
+        self.world.inject.lose((lambda _, __, message: type(message) in kinds) if kinds else None)
 
     def check_talk(self) -> None:
-        """Whatever happened, the walker has heard all that was said on its old node."""
-        said = self.sim_cluster.memory.table("publications").to_pylist()
-        x, _ = self.site(self.new)
+        """Whatever happened, the walker has heard all that was said on its old server."""
+        said = self.memory.table("publications").to_pylist()
+        talker, walker = self.talker.host.entity, self.walker.host.entity
         published = [
-            r["publication"] for r in said if r["node"] == self.talker.entity and r["x"] == x
+            r["publication"] for r in said if r["node"] == talker and r["x"] == self.goal[0]
         ]
-        heard = [number for _, _, number in self.walker.messages if number in published]
+        deliveries = self.memory.table("deliveries").to_pylist()
+        numbers = [r["publication"] for r in deliveries if r["node"] == walker]
+        heard = [number for number in numbers if number in set(published)]
         first = published.index(heard[0])
         assert heard == published[first:]
         assert len(heard) > 20
 
+    def deliveries(self) -> int:
+        """How many messages the walker has received."""
+        self.world.recorder.flush()
+        nodes = self.memory.table("deliveries").column("node").to_pylist()
+        return nodes.count(self.walker.host.entity)
 
-def halt_new(story: Handover, seconds: float = 3.0) -> None:
-    story.sim_cluster.halt(story.new, seconds)
-
-
-def halt_old(story: Handover, seconds: float = 3.0) -> None:
-    story.sim_cluster.halt(story.old, seconds)
-
-
-def cut(story: Handover, seconds: float = 3.0) -> None:
-    """The old node reaches nobody: else the third would relay its messages."""
-    story.sim_cluster.cut(story.old, story.new, seconds)
-    story.sim_cluster.cut(story.old, story.third, seconds)
+    def places_of_walker(self) -> list[tuple[float, float]]:
+        said = self.memory.table("publications").to_pylist()
+        return [(r["x"], r["y"]) for r in said if r["node"] == self.walker.host.entity]
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        HandoverOffer,
-        HandoverAccepted,
-        messages.MovedNotice,
-        HandoverClaim,
-        ClientTransfer,
-        HandoverConfirmed,
-    ],
-)
+def send(connection: SimulatedConnection, request: messages.Request) -> None:
+    """Without the client's core, which asks for nothing while it is handed over."""
+    frame = messages.MSGPACK.encode(request)
+    connection.to_server.send(frame, len(frame))
+
+
+def halt_new(story: Handover, lasts: Time = SHORT) -> None:
+    story.world.inject.halt(story.new, lasts)
+
+
+def halt_old(story: Handover, lasts: Time = SHORT) -> None:
+    story.world.inject.halt(story.old, lasts)
+
+
+def cut(story: Handover, lasts: Time = SHORT) -> None:
+    """The old server reaches nobody: else the third would relay its messages."""
+    story.world.inject.hold(story.old, story.new, lasts)
+    story.world.inject.hold(story.old, story.third, lasts)
+
+
 @pytest.mark.parametrize("fault", [halt_new, halt_old, cut])
 def test_a_node_or_link_that_stands_still_at_any_step_costs_no_client_and_leaves_no_ghost(
-    step: type, fault: Fault
+    fault: Fault,
 ) -> None:
     story = Handover()
-    story.go(step, fault)
-    story.until(lambda: story.walker.came + story.walker.stayed)
-    story.check()
+    for step in HANDOVER:
+        story.go(step, fault)
+        story.until(lambda: story.walker.host.handovers or story.walker.stayed)
+        story.add_walker()
+    assert story.check() > 50
 
 
 def test_a_client_that_its_new_node_refuses_late_is_taken_back_and_has_missed_nothing() -> None:
     story = Handover()
     story.go(ClientTransfer, halt_new)
-    assert story.walker.connection.session.client is None, "nobody serves it for now"
+    old = story.old_connection
+    assert old.client is None, "nobody serves it for now"
     story.until(lambda: story.walker.stayed)
-    assert story.walker.home is story.old
-    story.until(lambda: story.walker.connection.session.client is not None)
+    assert story.walker.server is story.old
+    story.until(lambda: old.client is not None)
     assert HandoverConfirmed not in story.sent
     story.check()
     story.check_talk()
@@ -135,11 +159,11 @@ def test_a_client_that_its_new_node_refuses_late_is_taken_back_and_has_missed_no
 
 def test_without_any_answer_the_old_node_takes_its_client_back() -> None:
     story = Handover()
-    story.sim_cluster.loses = lambda kind: kind in (ClientTransfer, HandoverCancelled)
+    story.lose(ClientTransfer, HandoverCancelled)
     story.go(ClientTransfer, lambda _: None)
-    story.until(lambda: story.walker.connection.session.client is not None)
-    assert story.walker.home is story.old
-    story.sim_cluster.loses = lambda _: False
+    story.until(lambda: story.old_connection.client is not None)
+    assert story.walker.server is story.old
+    story.lose()
     story.check()
     story.check_talk()
 
@@ -147,13 +171,13 @@ def test_without_any_answer_the_old_node_takes_its_client_back() -> None:
 def test_who_is_taken_back_late_has_missed_nothing_either() -> None:
     """The old node remembers what was said since, however long it takes."""
     story = Handover()
-    story.sim_cluster.loses = lambda kind: kind in (ClientTransfer, HandoverCancelled)
+    story.lose(ClientTransfer, HandoverCancelled)
     story.go(ClientTransfer, lambda _: None)
-    for _ in range(10):
-        story._talk()
-    halt_old(story, 5.0)
-    story.until(lambda: story.walker.connection.session.client is not None)
-    story.sim_cluster.loses = lambda _: False
+    later = story.world.now + SECOND // 2
+    story.until(lambda: story.world.now >= later)
+    halt_old(story, 5 * SECOND)
+    story.until(lambda: story.old_connection.client is not None)
+    story.lose()
     story.check()
     story.check_talk()
 
@@ -161,28 +185,28 @@ def test_who_is_taken_back_late_has_missed_nothing_either() -> None:
 def test_an_answer_that_comes_after_the_client_was_taken_back_is_believed() -> None:
     """Two nodes have told it the same meanwhile, one of them late."""
     story = Handover()
-    story.go(ClientTransfer, partial(cut, seconds=6.0))
-    story.until(lambda: story.walker.came)
-    old = story.walker.connections[0].session
+    story.go(ClientTransfer, partial(cut, lasts=LATE))
+    old = story.old_connection
+    story.until(lambda: story.walker.host.handovers)
     story.until(lambda: old.client is not None)
     story.until(lambda: old.client is None)
-    assert story.walker.home is story.new
-    story.check(ordered=False)
+    assert story.walker.server is story.new
+    story.check()
 
 
 def test_if_no_answer_ever_comes_the_client_ends_the_old_connection_and_its_state_stays() -> None:
     story = Handover()
-    story.sim_cluster.loses = lambda kind: kind is HandoverConfirmed
+    story.lose(HandoverConfirmed)
     story.go(ClientTransfer, lambda _: None)
-    story.until(lambda: story.walker.came)
-    old = story.walker.connections[0].session
+    old, walker = story.old_connection, story.walker.host
+    story.until(lambda: walker.handovers)
     story.until(lambda: old.client is not None)
-    story.until(lambda: old.closing)
+    story.until(lambda: not old.open)
     story.until(lambda: EntitiesLeft in story.sent)  # the old node believes so
-    story.sim_cluster.run(2 * UNCHECKED / SECOND)
-    story.sim_cluster.check_presence()
-    heard = len(story.walker.messages)
-    story.until(lambda: len(story.walker.messages) > heard + 10)
+    story.run(2 * UNCHECKED / SECOND)
+    assert story.agree()
+    heard = story.deliveries()
+    story.until(lambda: story.deliveries() > heard + 10)
 
 
 @pytest.mark.parametrize("speaks", [False, True])
@@ -190,97 +214,110 @@ def test_if_no_answer_ever_comes_the_client_ends_the_old_connection_and_its_stat
 def test_a_client_that_gives_up_as_it_is_taken_in_is_given_back(step: type, speaks: bool) -> None:
     """What it said to its old node meanwhile is obeyed once, wherever it is served."""
     story = Handover()
-    walker, joining = story.walker, list[Any]()
+    walker, old, place = story.walker.host, story.old_connection, story.site(story.third)
+    joining: list[SimulatedConnection] = []
+
+    def hold(*_: Any) -> None:
+        """What the servers say from now on comes later than what their client says."""
+        story.world.inject.hold(story.old, story.new, SECOND // 4)
 
     def fault(_: Handover) -> None:
-        joining.append(walker.joining)
+        if step is HandoverConfirmed:
+            hold()
+        (new,) = (one for one in walker.connections.values() if one is not old)
+        joining.append(new)
         if speaks:
-            walker.connection.send_request(
-                messages.PublishRequest(*story.site(story.third), retain=True)
-            )
-        walker.give_up()  # its welcome has not come yet
+            send(old, messages.PublishRequest(*place, retain=True))
+        walker.wake(JoinDue(new.number))  # its welcome has not come yet
 
+    if step is ClientTransfer:
+        story.faults[HandoverClaim] = hold
     story.go(step, fault)
-    story.until(lambda: joining[0].session.closing)
-    story.until(lambda: walker.connection.session.client is not None)
+    story.until(lambda: not joining[0].open)
+    story.until(lambda: old.client is not None)
     assert (ForwardedRequest in story.sent) == speaks
     assert (ClientReturned in story.sent) == (step is HandoverConfirmed)
-    assert walker.home is story.old
+    assert story.walker.server is story.old
     story.check()
     story.check_talk()
-    said = story.sim_cluster.memory.table("publications").to_pylist()
-    places = [(row["x"], row["y"]) for row in said if row["node"] == walker.entity]
-    assert places.count(story.site(story.third)) == speaks
+    assert story.places_of_walker().count(place) == speaks
 
 
 def test_a_client_that_hangs_up_after_it_was_welcomed_is_given_back_and_then_leaves() -> None:
     story = Handover()
     story.go(HandoverConfirmed, lambda _: None)
-    story.until(lambda: story.walker.came)
-    story.walker.connection.close()
+    walker = story.walker.host
+    story.until(lambda: walker.handovers)
+    assert walker.connection is not None
+    walker.hang_up(walker.connection)
     story.until(lambda: ClientReturned in story.sent)
-    story.walker.leave()
-    story.sim_cluster.calm()
-    story.sim_cluster.check_presence()
-    assert story.walker.entity not in story.old.entities()
+    story.crash(story.walker)
+    story.check()
+    assert all(
+        client.entity != walker.entity for client in story.old.realm.clients if client is not None
+    )
 
 
-@pytest.mark.parametrize("step", [HandoverClaim, ClientTransfer, HandoverConfirmed])
 @pytest.mark.parametrize("fault", [halt_new, halt_old, cut])
-def test_a_client_that_dies_in_the_middle_is_gone_everywhere(step: type, fault: Fault) -> None:
+def test_a_client_that_dies_in_the_middle_is_gone_everywhere(fault: Fault) -> None:
     story = Handover()
 
     def dies(story: Handover) -> None:
         fault(story)
-        story.walker.leave()
+        story.crash(story.walker)
 
-    story.go(step, dies)
-    story.sim_cluster.calm()
-    story.sim_cluster.check_presence()
+    for step in (HandoverClaim, ClientTransfer, HandoverConfirmed):
+        story.go(step, dies)
+        story.world.wait("it is known somewhere", story.agree)
+        story.add_walker()
+    story.check()
 
 
 def test_what_a_client_says_to_its_old_node_while_it_is_passed_on_is_obeyed_once() -> None:
     story = Handover()
-    place = story.site(story.third)
+    old, place = story.old_connection, story.site(story.third)
 
     def fault(story: Handover) -> None:
         halt_new(story)
-        story.walker.connection.send_request(messages.PublishRequest(*place, retain=True))
+        send(old, messages.PublishRequest(*place, retain=True))
 
     story.go(ClientTransfer, fault)
-    story.until(lambda: story.walker.stayed and story.walker.connection.session.client is not None)
+    story.until(lambda: story.walker.stayed and old.client is not None)
     story.check()
-    said = story.sim_cluster.memory.table("publications").to_pylist()
-    mine = [(row["x"], row["y"]) for row in said if row["node"] == story.walker.entity]
-    assert mine.count(place) == 1
+    assert story.places_of_walker().count(place) == 1
 
 
 # States of entities on other nodes.
 
 
+def known_at(server: ServerHost) -> list[str]:
+    return [one.name for one in server.states()]
+
+
 def test_a_state_whose_end_was_never_told_is_found_out() -> None:
     story = Handover()
-    story.sim_cluster.loses = lambda kind: kind is EntitiesLeft
-    story.walker.leave()
-    story.sim_cluster.run(1.0)
-    assert story.walker.name in story.third.nearby()
-    story.sim_cluster.run(10.0)
-    story.sim_cluster.check_presence()
+    name = story.walker.host.name
+    story.lose(EntitiesLeft)
+    story.crash(story.walker)
+    story.run(1.0)
+    assert name in known_at(story.third)
+    story.run(10.0)
+    assert story.agree()
 
 
 def test_who_went_to_another_node_whose_word_was_lost_is_found_there() -> None:
     story = Handover()
-    story.sim_cluster.loses = lambda kind: kind is RetainedStatesReport
+    name = story.walker.host.name
+    story.lose(RetainedStatesReport)
     story.go(HandoverConfirmed, lambda _: None)
-    story.sim_cluster.run(1.0)
-    story.sim_cluster.loses = lambda _: False
-    name, moved = story.walker.name, story.walker
-    assert moved.home is story.new
-    story.sim_cluster.run(2 * UNCHECKED / SECOND)
-    assert name in story.third.nearby()
-    moved.leave()
-    story.sim_cluster.run(1.0)
-    assert name not in story.third.nearby()
+    story.run(1.0)
+    story.lose()
+    assert story.walker.server is story.new
+    story.run(2 * UNCHECKED / SECOND)
+    assert name in known_at(story.third)
+    story.crash(story.walker)
+    story.run(1.0)
+    assert name not in known_at(story.third)
 
 
 # Any of these, at any moment.
@@ -290,4 +327,15 @@ def test_who_went_to_another_node_whose_word_was_lost_is_found_there() -> None:
 def test_whatever_stands_still_every_client_has_one_home_and_receives_what_it_should(
     seed: int,
 ) -> None:
-    check_under_faults(seed)
+    """And nobody loses a connection."""
+    world, memory = run_cluster(
+        cluster_scenario(
+            seed, 6, 8, servers=3 + seed % 2, handover_fault=0.2, halt_s=3, cut_s=3, speed=60,
+            size=200, slow=0.03, recovery_s=15,
+        ),
+        "all",
+    )  # fmt: skip
+    facts = memory.table("notes").column("fact").to_pylist()
+    assert facts.count("arrived") > 3
+    assert [span for span in world.faults.spans if span.client is not None] == []
+    assert len(world.faults.spans) > 1
