@@ -1,7 +1,6 @@
 """One client speaks for many entities, and takes states back."""
 
 import asyncio
-from functools import partial
 
 import pytest
 
@@ -12,12 +11,11 @@ from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import Refused
 from nearcast.server.overview import gauges
 from nearcast.server.server import Server
-from nearcast.service.client_state import ClientState
 from nearcast.service.realm import Limits
 from nearcast.space.shapes import disc, point
+from support.cluster_scripts import ClusterScript
 from support.join_targets import Join, address, in_both, quiet, run
 from support.realm_histories import RealmHarness
-from support.simulated_cluster import SimulatedCluster, SimulatedNode
 
 
 async def next_of(here: Subscription) -> Message:
@@ -143,42 +141,20 @@ def test_five_hundred_entities_need_one_connection() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_all_nodes_of_a_cluster_learn_what_is_withdrawn(seed: int) -> None:
     """Also of the newest of several states, and whatever overtakes what on its way."""
-    sim_cluster = SimulatedCluster(seed, nodes=3)
-    sim_cluster.settle()
-    everywhere = messages.NearbyRequest(Area(), limit=1_000)
-    homes = list(sim_cluster.nodes.values())
-    for home in homes:
-        for client in home.clients[:3]:
+    script = ClusterScript(seed, slow=0.03)
+    random = script.random
+    for server in script.servers:
+        for _ in range(3):
+            client = script.client(server, *script.place())
             for _ in range(4):
-                said = messages.PublishRequest(
-                    *(sim_cluster.random.uniform(0, 200) for _ in "xy"), retain=True
-                )
-                sim_cluster.at(
-                    sim_cluster.now, home, partial(sim_cluster._publish, home, client, said)
-                )
-                sim_cluster.run(sim_cluster.random.uniform(0.0, 0.3))
-                if sim_cluster.random.random() < 0.5:
-                    gone = messages.WithdrawRequest(sim_cluster.random.choice([None, ""]))
-                    sim_cluster.at(
-                        sim_cluster.now, home, partial(_withdraw, sim_cluster, home, client, gone)
-                    )
-                    sim_cluster.run(sim_cluster.random.uniform(0.0, 0.3))
-    sim_cluster.run(3.0)
-    known = [{e.entity for e in home.realm.nearby(sim_cluster.now, everywhere)} for home in homes]
-    kept = {
-        client.entity
-        for home in homes
-        for client in home.clients
-        if home.realm.retained_states(client)
-    }
+                client.publish(*script.place())
+                script.run(random.uniform(0.0, 0.3))
+                if random.random() < 0.5:
+                    client.host.withdraw(random.choice([None, ""]))
+                    script.run(random.uniform(0.0, 0.3))
+    script.run(3.0)
+    kept = {client.host.entity for client in script.clients if client.host.has_state}
+    known = [{state.entity for state in server.states()} for server in script.servers]
     assert known == [kept] * 3
     assert 0 < len(kept) < 9
-
-
-def _withdraw(
-    sim_cluster: SimulatedCluster,
-    home: SimulatedNode,
-    client: ClientState,
-    asked: messages.WithdrawRequest,
-) -> None:
-    home.realm.withdraw(sim_cluster.now, client, asked)
+    script.check(script.world.begins)

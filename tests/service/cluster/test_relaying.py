@@ -3,33 +3,36 @@
 import pytest
 
 from nearcast.service.cluster.relaying import RELAY_AFTER, find_relay
-from nearcast.space.motion import SECOND
-from support.simulated_cluster_clients import HandoverCluster, place
+from nearcast.space.motion import SECOND, Time
+from support.cluster_scripts import ClusterScript
 
-CUT_S = 20.0
+CUT: Time = 20 * SECOND
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_while_two_nodes_cannot_reach_each_other_everything_is_delivered_by_the_third(
     seed: int,
 ) -> None:
-    sim_cluster = HandoverCluster(seed, nodes=3)
-    one, other, _ = homes = list(sim_cluster.nodes.values())
+    """Also when the link between them breaks in the meantime."""
+    script = ClusterScript(seed, slow=0.03)
+    servers = script.servers
+    one, other, _ = (server.service.cluster for server in servers)
     for number in range(8):
-        sim_cluster.client(homes[number % 3], *place(sim_cluster), retains=number % 2 == 0)
-    sim_cluster.run(2.0)
-    sim_cluster.cut(one, other, CUT_S)
-    sim_cluster.live(RELAY_AFTER / SECOND + 3.0)
-    assert other.number in one.member._out.relays and one.number in other.member._out.relays
-    assert len(one.member.nodes) == len(other.member.nodes) == 2
-    since = sim_cluster.live(8.0)
-    relayed = sim_cluster.now
-    sim_cluster.calm()
-    assert not one.member._out.relays and not other.member._out.relays
-    sim_cluster.live(2.0)
-    sim_cluster.calm()
-    assert relayed < sim_cluster.now
-    assert sim_cluster.check(since) > 200
+        script.client(servers[number % 3], *script.place(), retains=number % 2 == 0)
+    script.run(2.0)
+    ends = script.world.now + CUT
+    script.world.inject.cut(servers[0], servers[1], CUT)
+    script.talk(RELAY_AFTER / SECOND + 3.0, walk=0.1)
+    assert other.id in one._out.relays and one.id in other._out.relays
+    assert len(one.nodes) == len(other.nodes) == 2
+    since = script.world.now
+    script.talk(8.0, walk=0.1)
+    assert script.world.now < ends, "so much has been relayed"
+    assert other.id in one._out.relays and one.id in other._out.relays
+    script.world.wait("it is relayed still", lambda: not one._out.relays and not other._out.relays)
+    assert script.world.now > ends
+    script.talk(2.0, walk=0.1)
+    assert script.check(since) > 200
 
 
 def test_a_node_that_crashed_is_not_kept_alive_by_two_that_remember_it() -> None:
