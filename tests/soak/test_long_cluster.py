@@ -16,8 +16,6 @@ from support.cluster_processes import (
     stand_still_now_and_then,
     walkers,
 )
-from support.simulated_cluster import check as check_played
-from support.simulated_cluster_clients import check_under_faults
 
 pytestmark = pytest.mark.soak
 
@@ -57,15 +55,3 @@ def test_nodes_that_stall_for_a_moment_lose_nothing_for_others(tmp_path: Path, s
         return cluster, crowd
 
     check(*asyncio.run(story()), tmp_path)
-
-
-@pytest.mark.parametrize("seed", range(100, 400))
-def test_whatever_the_delays_every_client_receives_everything_once_and_in_order(seed: int) -> None:
-    check_played(seed)
-
-
-@pytest.mark.parametrize("seed", range(1000, 1400))
-def test_whatever_node_stalls_every_client_has_one_node_and_receives_what_it_should(
-    seed: int,
-) -> None:
-    check_under_faults(seed)

@@ -1,26 +1,42 @@
-"""As many random seeds of a simulated cluster with faults as fit a time box, others each time."""
+"""As many random seeds of a simulated cluster as fit a time box, others each time."""
 
 import os
 import secrets
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from support.cluster_scenarios import mixed_scenario, run_cluster
+from support.cluster_scenarios import (
+    handover_scenario,
+    mixed_scenario,
+    run_cluster,
+    standby_scenario,
+)
+from support.staying_crowd import check_staying_crowd
 
 pytestmark = pytest.mark.soak
 
 MINUTES = float(os.environ.get("NEARCAST_SOAK_MINUTES", "20"))
+KINDS: dict[str, Callable[[int], Any]] = {
+    "mixed faults": lambda seed: run_cluster(mixed_scenario(seed)),
+    "servers that stand by": lambda seed: run_cluster(standby_scenario(seed)),
+    "faults while clients are handed over": lambda seed: run_cluster(handover_scenario(seed)),
+    "clients that stay, and no excuse": check_staying_crowd,
+}
 
 
-def test_random_seeds_with_mixed_faults(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_seeds(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     first = secrets.randbelow(10**9)
+    minutes = MINUTES / len(KINDS)
     with capsys.disabled():
-        sys.stdout.write(f"\nseeds from {first} on, for {MINUTES:g} minutes\n")
-    ends, seed = time.monotonic() + 60 * MINUTES, first
+        sys.stdout.write(f"\n{kind}: seeds from {first} on, for {minutes:g} minutes\n")
+    ends, seed = time.monotonic() + 60 * minutes, first
     while time.monotonic() < ends or seed == first:
-        run_cluster(mixed_scenario(seed))
+        KINDS[kind](seed)
         seed += 1
     with capsys.disabled():
         sys.stdout.write(f"{seed - first} seeds, none failed\n")

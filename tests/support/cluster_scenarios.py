@@ -46,6 +46,14 @@ def mixed_scenario(seed: int) -> Scenario:
     return cluster_scenario(seed, rng.randint(6, 14), rng.randint(4, 8), **settings)
 
 
+def handover_scenario(seed: int) -> Scenario:
+    """Servers stand still and links fail, most of all while clients are handed over."""
+    return cluster_scenario(
+        seed, 6, 8, servers=3 + seed % 2, handover_fault=0.2, halt_s=3, cut_s=3, speed=60, size=200,
+        slow=0.03, recovery_s=15,
+    )  # fmt: skip
+
+
 # A crowd comes, so that two servers that stand by are called in; it leaves, and they leave as well.
 CROWDS: dict[str, Any] = {
     "servers": 3, "standbys": 2, "capacity": 10, "high_s": 2, "low_s": 6, "size": 200, "speed": 10,

@@ -84,6 +84,10 @@ class ClusterScript:
         self.clients.remove(client)
         self.world.crash_client(client.host)
 
+    def leave(self, client: ScriptedClient) -> None:
+        self.clients.remove(client)
+        self.world.leave_client(client.host)
+
     def run(self, seconds: float) -> None:
         self.world.queue.run(self.world.now + round(seconds * SECOND))
 
@@ -106,6 +110,13 @@ class ClusterScript:
         while not condition():
             assert self.world.now < end, "it never came true"
             self.talk(0.5)
+
+    def wait_exactly(self, condition: Callable[[], bool]) -> None:
+        """Until the first millisecond in which it is true."""
+        end = self.world.now + 60 * SECOND
+        while not condition():
+            assert self.world.now < end, "it never came true"
+            self.run(0.001)
 
     def check(self, since: Time | None = None) -> int:
         """All that must hold holds, and nobody has lost a connection; what was made from `since` on

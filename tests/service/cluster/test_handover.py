@@ -22,7 +22,7 @@ from nearcast.service.cluster.remote_entities import UNCHECKED
 from nearcast.sim.cluster.faults import HANDOVER
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
 from nearcast.space.motion import SECOND, Time
-from support.cluster_scenarios import cluster_scenario, run_cluster
+from support.cluster_scenarios import handover_scenario, run_cluster
 from support.cluster_scripts import ClusterScript
 
 Fault = Callable[["Handover"], None]
@@ -328,13 +328,7 @@ def test_whatever_stands_still_every_client_has_one_home_and_receives_what_it_sh
     seed: int,
 ) -> None:
     """And nobody loses a connection."""
-    world, memory = run_cluster(
-        cluster_scenario(
-            seed, 6, 8, servers=3 + seed % 2, handover_fault=0.2, halt_s=3, cut_s=3, speed=60,
-            size=200, slow=0.03, recovery_s=15,
-        ),
-        "all",
-    )  # fmt: skip
+    world, memory = run_cluster(handover_scenario(seed), "all")
     facts = memory.table("notes").column("fact").to_pylist()
     assert facts.count("arrived") > 3
     assert [span for span in world.faults.spans if span.client is not None] == []

@@ -1,7 +1,7 @@
 """Nodes that stand by come when the load needs them and leave when it does not; nobody notices."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -9,10 +9,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec import Struct
 
 from nearcast.client_protocol import messages
-from nearcast.node import Note, Stop
 from nearcast.service.cluster.departure import WITHOUT_PROGRESS
 from nearcast.service.cluster.messages import CODEC, CallIn, ClusterJoinRequest, NodeHeartbeat
 from nearcast.service.cluster.scaling import (
@@ -27,14 +26,14 @@ from nearcast.service.cluster.scaling import (
     choose_standby,
     patience,
 )
+from nearcast.sim.cluster.client_host import ClientHost
+from nearcast.sim.cluster.server_host import ServerHost
+from nearcast.sim.cluster.world import ClusterWorld
 from nearcast.space.motion import SECOND
-from support.simulated_cluster_clients import (
-    FaultInjector,
-    HandoverCluster,
-    HomeNode,
-    SimulatedClient,
-    place,
-)
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import MemoryTrace
+from support.cluster_scenarios import CROWDS, cluster_scenario, run_cluster
+from support.cluster_scripts import ClusterScript, ScriptedClient
 
 ACTIVE, STANDING_BY, ENTERING, LEAVING = Role
 CAPACITY = 10.0
@@ -149,245 +148,216 @@ def test_a_node_that_does_not_know_of_standbys_is_understood() -> None:
 # A cluster.
 
 
-class ScalingNode(HomeNode):
-    """Notes what it decides."""
-
-    scaling = ScalingParameters(capacity=CAPACITY, high_s=2.0, low_s=6.0)
-    parameters = replace(HomeNode.parameters, limit=0.8 * CAPACITY)
-
-    def serve(self) -> None:
-        super().serve()
-        self.gateway.handlers[Note] = self._note
-
-    def _note(self, note: Note) -> None:
-        if note.fact in ("called in", "stood down", "returned"):
-            self.sim_cluster.decided.append((note.fact, self.number))
-
-
-class ScalingCluster(HandoverCluster):
-    """One node that is always active, and some that stand by."""
+class ScalingScript(ClusterScript):
+    """One server that is always active, and some that stand by."""
 
     def __init__(self, seed: int, standbys: int = 2) -> None:
-        self.decided: list[tuple[str, int]] = []
-        super().__init__(seed, 1, ScalingNode, standbys)
+        super().__init__(
+            seed, servers=1 + standbys, standbys=standbys, capacity=CAPACITY, high_s=2, low_s=6,
+            flush_ms=20,
+        )  # fmt: skip
+        self.first, *self.standbys = self.servers
+        self.url = {server.id: server.url for server in self.servers}
 
     def roles(self) -> Counter[Role]:
-        return Counter(node.member.scaling.role for node in self.nodes.values())
+        return Counter(server.role for server in self.servers)
 
-    def active(self) -> list[int]:
-        return [n for n, node in self.nodes.items() if node.member.scaling.role is ACTIVE]
+    def decided(self) -> Counter[str]:
+        return decisions(self.memory, self.world)
 
-    def talk(self, seconds: float) -> None:
-        """Those who are there publish, and walk a little."""
-        end = self.now + int(seconds * SECOND)
-        while self.now < end:
-            there = [
-                one
-                for one in self.clients
-                if one.subscription is not None and not one.connection.over
-            ]
-            if not there:
-                self.run(0.05)
-                continue
-            client = self.random.choice(there)
-            if self.random.random() < 0.05:
-                client.walk(*place(self))
-            elif self.random.random() < 0.2:
-                client.publish(*place(self), r=25.0)
-            else:
-                client.publish()
-            self.run(0.05)
-
-    def talk_until(self, condition: Callable[[], bool], seconds: float = 120.0) -> None:
-        end = self.now + int(seconds * SECOND)
-        while not condition():
-            assert self.now < end, (self.roles(), self.decided)
-            self.talk(0.5)
-
-    def come(self, count: int) -> list[SimulatedClient]:
-        """By any node that clients are told of."""
+    def come(self, count: int) -> list[ScriptedClient]:
+        """By any server that clients are told of."""
         found = []
         for number in range(count):
-            home = self.nodes[self.random.choice(self.active())]
-            found.append(self.client(home, *place(self), retains=number % 2 == 0))
+            active = [server for server in self.servers if server.role is ACTIVE]
+            server = self.random.choice(active)
+            found.append(self.client(server, *self.place(), retains=number % 2 == 0))
             self.talk(0.1)
         return found
 
-    def role(self, number: int) -> Role:
-        return self.nodes[number].member.scaling.role
+    def servers_of(self, clients: Sequence[ScriptedClient]) -> list[ServerHost]:
+        return [client.server for client in clients]
 
-    def crash(self, number: int) -> None:
-        """It stands still for good."""
-        self.halt(self.nodes[number], 1e6)
+
+def decisions(memory: MemoryTrace, world: ClusterWorld) -> Counter[str]:
+    world.recorder.flush()
+    facts = Counter(memory.table("notes").column("fact").to_pylist())
+    return Counter({f: facts[f] for f in ("called in", "stood down", "returned") if facts[f]})
+
+
+CALM = Counter({ACTIVE: 1, STANDING_BY: 2})
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_load_that_rises_and_falls_three_times_calls_in_and_stands_down_three_times(
     seed: int,
 ) -> None:
-    cluster = ScalingCluster(seed)
-    assert cluster.roles() == Counter({ACTIVE: 1, STANDING_BY: 2})
-    since, stay = cluster.now, cluster.come(3)
+    crowds = {**CROWDS, "flash_s": 30, "flash_every": 75}
+    memory = MemoryTrace()
+    world = ClusterWorld(
+        cluster_scenario(seed, 3, 2 + 3 * 75, **crowds), lambda _: Recorder(memory, "all")
+    )
+    world.set_up()
+    seen: list[tuple[Counter[Role], Counter[str], int]] = []
+
+    def look() -> None:
+        roles = Counter(server.role for server in world.servers)
+        serving = {client.connection.server for client in world.clients if client.connection}
+        seen.append((roles, decisions(memory, world), len(serving)))
+
+    for times in range(3):
+        comes = world.begins + (2 + 75 * times) * SECOND
+        for after in (18, 30, 60, 75):  # all are active, and stay; all stand by, and stay
+            world.at(comes + after * SECOND - 1, look)
+    world.run()
+    expected = []
     for times in (1, 2, 3):
-        crowd = cluster.come(15)
-        cluster.talk_until(lambda: cluster.roles()[ACTIVE] == 3)
-        cluster.talk(15.0)  # and so it stays
-        facts = Counter(fact for fact, _ in cluster.decided)
-        assert (facts["called in"], facts["stood down"]) == (2 * times, 2 * times - 2)
-        homes = Counter(one.home.number for one in [*stay, *crowd])
-        assert len(homes) == 3, "each serves some of them"
-        for client in crowd:
-            client.leave()
-        cluster.talk_until(lambda: cluster.roles() == Counter({ACTIVE: 1, STANDING_BY: 2}))
-        cluster.talk(15.0)
-        assert [one.home.number for one in stay] == [1, 1, 1]
-    assert Counter(fact for fact, _ in cluster.decided) == {"called in": 6, "stood down": 6}
-    assert sum(client.came for client in cluster.clients) > 10, "clients were handed over"
-    cluster.calm()
-    assert cluster.check(since) > 300
+        up = {"called in": 2 * times, "stood down": 2 * times - 2}
+        down = {"called in": 2 * times, "stood down": 2 * times}
+        # Each server serves some of them; then the first one serves all.
+        expected += 2 * [(Counter({ACTIVE: 3}), Counter({k: n for k, n in up.items() if n}), 3)]
+        expected += 2 * [(CALM, Counter(down), 1)]
+    assert seen == expected
+    assert sum(client.handovers for client in world.clients) > 0, "also who stays is handed over"
+    facts = Counter(memory.table("notes").column("fact").to_pylist())
+    assert facts["arrived"] > 10
+    assert world.checker is not None
+    assert world.checker.expected > 300
+    assert all(span.fact == "left" for span in world.faults.spans)
 
 
 def test_clients_are_told_of_active_nodes_or_if_there_are_no_others_of_standbys() -> None:
-    cluster = ScalingCluster(3)
-    first = cluster.nodes[1].member
-    assert first.urls() == ["ws://2", "ws://3"], "should it fail, one of them takes over"
-    assert cluster.nodes[2].member.urls() == ["ws://1"]
-    cluster.come(10)
-    cluster.talk_until(lambda: cluster.roles()[ACTIVE] == 2)
-    cluster.talk(1.0)
-    (called,) = (number for number in (2, 3) if cluster.role(number) is ACTIVE)
-    assert first.urls() == [f"ws://{called}"]
-    scaling = cluster.nodes[called].member.scaling
-    assert "of 10 subscriptions" in scaling.reason and "ws://1" in scaling.reason
-    assert first.nodes[called].beat.reason == scaling.reason
+    script = ScalingScript(3)
+    first, urls = script.first.service.cluster, [server.url for server in script.standbys]
+    assert first.urls() == urls, "should it fail, one of them takes over"
+    assert script.standbys[0].service.cluster.urls() == [script.first.url]
+    script.come(10)
+    script.talk_until(lambda: script.roles()[ACTIVE] == 2)
+    script.talk(1.0)
+    (called,) = (server for server in script.standbys if server.role is ACTIVE)
+    assert first.urls() == [called.url]
+    scaling = called.service.cluster.scaling
+    assert "of 10 subscriptions" in scaling.reason and script.first.url in scaling.reason
+    assert first.nodes[called.id].beat.reason == scaling.reason
 
 
 def test_a_client_that_comes_to_a_node_that_stands_by_is_handed_over_to_an_active_one() -> None:
-    cluster = ScalingCluster(4)
-    since = cluster.now
-    client = cluster.client(cluster.nodes[2], *place(cluster))
-    cluster.come(2)
-    cluster.talk_until(lambda: client.home.number == 1)
-    cluster.talk(2.0)
-    assert cluster.roles() == Counter({ACTIVE: 1, STANDING_BY: 2})
-    cluster.calm()
-    assert cluster.check(since) > 10
+    script = ScalingScript(4)
+    client = script.client(script.standbys[0], *script.place())
+    script.come(2)
+    script.talk_until(lambda: client.server is script.first)
+    script.talk(2.0)
+    assert script.roles() == CALM
+    assert script.check(script.world.begins) > 10
 
 
 def test_a_standby_that_does_not_come_is_passed_over() -> None:
-    cluster = ScalingCluster(5)
-    cluster.come(3)
-    cluster.loses = lambda kind: kind is CallIn and cluster.between[1].number == 2
-    cluster.come(12)
-    cluster.talk_until(lambda: cluster.role(3) is ACTIVE)
-    assert cluster.role(2) is STANDING_BY
+    script = ScalingScript(5)
+    deaf, other = script.standbys
+    script.come(3)
+    script.world.inject.lose(lambda _, to, message: to is deaf and isinstance(message, CallIn))
+    script.come(12)
+    script.talk_until(lambda: other.role is ACTIVE)
+    assert deaf.role is STANDING_BY
 
 
 @pytest.mark.parametrize("resigns", [False, True])
 def test_a_node_that_is_called_in_while_it_leaves_returns_and_loses_nobody(resigns: bool) -> None:
     """Whether it still has its part, or must enter again."""
-    cluster = ScalingCluster(6, standbys=1)
-    since, stay = cluster.now, cluster.come(3)
-    crowd = cluster.come(11)
-    cluster.talk_until(lambda: cluster.roles()[ACTIVE] == 2)
-    cluster.talk(8.0)
+    script = ScalingScript(6, standbys=1)
+    world, (called,) = script.world, script.standbys
+    stay, crowd = script.come(3), script.come(11)
+    script.talk_until(lambda: script.roles()[ACTIVE] == 2)
+    script.talk(8.0)
     for client in crowd[:-1]:
-        client.leave()
-    scaling = cluster.nodes[2].member.scaling
-    cluster.wait(lambda: scaling.role is LEAVING, step_s=0.05)
+        script.leave(client)
+    cluster = called.service.cluster
+    scaling = cluster.scaling
+    script.wait_exactly(lambda: scaling.role is LEAVING)
     if resigns:
-        cluster.wait(lambda: cluster.nodes[2].member.site.ownership.leaving)
+        script.wait_exactly(lambda: cluster.site.ownership.leaving)
     assert scaling.role is LEAVING
-    call = CallIn(place(cluster), 1, 1.0, "needed again")
-    cluster.carry(1, 2, CODEC.encode(call))
-    cluster.talk_until(lambda: scaling.role is ACTIVE and scaling.reason == "needed again", 20)
-    again = cluster.come(8)
-    cluster.talk(6.0)
-    facts = Counter(fact for fact, _ in cluster.decided)
+    call = CallIn(script.place(), script.first.id, 1.0, "needed again")
+    world.faults.add("called in without need", world.now, world.now)
+    world.carry(script.first, called.id, call, CODEC.encode(call))
+    script.talk_until(lambda: scaling.role is ACTIVE and scaling.reason == "needed again", 20)
+    again = script.come(8)
+    script.talk(6.0)
     if resigns:
-        assert facts == {"called in": 2, "stood down": 1}
+        assert script.decided() == {"called in": 2, "stood down": 1}
     else:
-        assert facts == {"called in": 1, "returned": 1}
-    assert len({one.home.number for one in [*stay, *again]}) == 2
-    cluster.calm()
-    assert cluster.check(since) > 100
+        assert script.decided() == {"called in": 1, "returned": 1}
+    assert len(set(script.servers_of([*stay, *again]))) == 2
+    assert script.check(world.begins) > 100
 
 
 def test_if_the_only_active_node_crashes_a_standby_takes_over() -> None:
-    cluster = ScalingCluster(7)
-    cluster.crash(1)
-    cluster.wait(lambda: cluster.roles()[ACTIVE] == 2, step_s=0.1)  # the crashed one is no more
-    assert (cluster.role(2), cluster.role(3)) == (ACTIVE, STANDING_BY)
-    assert cluster.nodes[2].member.scaling.reason == "no node was active"
-    since = cluster.now
-    clients = [cluster.client(cluster.nodes[number], 50.0, 50.0) for number in (2, 3)]
-    cluster.run(2.0)
-    cluster.talk(8.0)
-    assert [client.home.number for client in clients] == [2, 2]
-    cluster.recorder.close()
-    assert cluster.check_deliveries(since) > 10
+    script = ScalingScript(7)
+    second, third = script.standbys
+    script.world.inject.crash(script.first)
+    script.world.wait("nobody takes over", lambda: script.roles()[ACTIVE] == 1)
+    assert (second.role, third.role) == (ACTIVE, STANDING_BY)
+    assert second.service.cluster.scaling.reason == "no node was active"
+    since = script.world.now
+    clients = [script.client(server, 50.0, 50.0) for server in (second, third)]
+    script.run(2.0)
+    script.talk(8.0)
+    assert script.servers_of(clients) == [second] * 2
+    assert script.check(since) > 10
 
 
 def test_if_the_only_active_node_stops_a_standby_takes_its_clients_and_nothing_is_lost() -> None:
-    cluster = ScalingCluster(8)
-    since, stay = cluster.now, cluster.come(5)
-    first, stopped = cluster.nodes[1], []
-    first.gateway.handlers[Stop] = stopped.append
-    first.apply(first.service.leave_cluster(cluster.now))
-    cluster.talk_until(lambda: bool(stopped), 30)
-    assert [one.home.number for one in stay] == [2] * 5
-    assert cluster.nodes[2].member.scaling.reason == "ws://1 stops"
-    cluster.talk(3.0)
-    cluster.recorder.close()
-    assert cluster.check_deliveries(since) > 30
-    cluster.check_repetition()
+    script = ScalingScript(8)
+    stay, first, second = script.come(5), script.first, script.standbys[0]
+    first.leave()
+    script.talk_until(lambda: not first.alive, 30)
+    assert script.servers_of(stay) == [second] * 5
+    assert second.service.cluster.scaling.reason == f"{first.url} stops"
+    script.talk(3.0)
+    assert script.check(script.world.begins) > 30
 
 
-def test_a_node_that_stops_waits_as_long_as_its_clients_leave_one_after_the_other() -> None:
+def test_a_node_that_stops_waits_as_long_as_its_clients_leave_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """On a busy machine each takes seconds; together far longer than any one may take."""
-    cluster = HandoverCluster(9, nodes=2)
-    first, second = cluster.nodes.values()
-    clients = [cluster.client(first, *first.member.site.place) for _ in range(6)]
-    cluster.run(2.0)
-    stopped: list[Stop] = []
-    first.gateway.handlers[Stop] = stopped.append
-    read, told = SimulatedClient.on_notice, Counter[SimulatedClient]()
+    script = ClusterScript(9, servers=2)
+    world, (first, second) = script.world, script.servers
+    x, y = first.service.cluster.site.place
+    clients = [script.client(first, x, y) for _ in range(6)]
+    hosts = [client.host for client in clients]
+    script.run(2.0)
+    read, told = ClientHost._on_notice, Counter[ClientHost]()
 
-    def read_later(self: SimulatedClient, connection: Any, kind: type, message: Any) -> None:
+    def read_later(host: ClientHost, connection: Any, kind: type[Struct], notice: Any) -> None:
         """Each is offered several times, and misses one more offer than the one before it."""
-        told[self] += kind is messages.MovedNotice
-        if kind is not messages.MovedNotice or told[self] > clients.index(self):
-            read(self, connection, kind, message)
+        told[host] += kind is messages.MovedNotice
+        if kind is not messages.MovedNotice or told[host] > hosts.index(host):
+            read(host, connection, kind, notice)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SimulatedClient, "on_notice", read_later)
-        began = cluster.now
-        first.apply(first.service.leave_cluster(cluster.now))
-        cluster.wait(lambda: bool(stopped), 100.0, step_s=0.1)
-    assert cluster.now - began > 2 * WITHOUT_PROGRESS
-    assert [client.home for client in clients] == [second] * 6
-    assert [client.losses for client in clients] == [[]] * 6
+    monkeypatch.setattr(ClientHost, "_on_notice", read_later)
+    began = world.now
+    first.leave()
+    world.wait("it has not stopped", lambda: not first.alive)
+    assert world.now - began > 2 * WITHOUT_PROGRESS
+    assert [client.server for client in clients] == [second] * 6
+    script.check(world.begins)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_under_faults_no_client_is_lost_and_afterwards_all_is_exact_again(seed: int) -> None:
     """Nodes stand still and links are cut while they enter and leave."""
-    cluster = ScalingCluster(seed)
-    faults = FaultInjector(cluster)
-    cluster.come(3)
-    for _ in (1, 2):
-        crowd = cluster.come(15)
-        faults.left = 3
-        cluster.talk_until(lambda: cluster.roles()[ACTIVE] == 3)
-        cluster.talk(5.0)
-        faults.left = 3
-        for client in crowd:
-            client.leave()
-        cluster.talk_until(lambda: cluster.roles() == Counter({ACTIVE: 1, STANDING_BY: 2}), 300)
-    faults.left = 0
-    cluster.calm()
-    since = cluster.now
-    cluster.talk(5.0)
-    cluster.run(2.0)
-    cluster.calm()
-    assert cluster.check(since) > 10
+    crowds = {**CROWDS, "flash_s": 20, "flash_every": 50}
+    world, memory = run_cluster(
+        cluster_scenario(
+            seed, 3, 2 + 2 * 50, handover_fault=0.02, halt_s=3, cut_s=3, slow=0.03, **crowds
+        ),
+        "all",
+    )
+    decided = decisions(memory, world)
+    assert decided["called in"] >= 4 and decided["stood down"] >= 3
+    assert {span.fact for span in world.faults.spans if span.client is not None} == {"left"}
+    assert len([span for span in world.faults.spans if span.client is None]) > 5
+    world.wait(
+        "not all stand by", lambda: Counter(one.role for one in world.servers) == CALM, 60 * SECOND
+    )
