@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
@@ -128,16 +129,17 @@ def test_bandwidth_is_of_the_last_third_and_of_the_role_in_each_second(
     ]  # fmt: skip
     messages = [
         {"run": "a", "t": BEGIN + round(t * SECOND), "node": node, "to": to, "bytes": size,
-         "lost": lost}
+         "lost": lost, "kind": "vso.post", "copies": 1}
         for t, node, to, size, lost in sent
     ]  # fmt: skip
+    messages[5] |= {"kind": Notify.kind, "copies": 2}  # VAST needs 36 bytes for each
     tables = frames(spark, notes, 9) | {"messages": rows_of(spark, "messages", messages)}
     by_node = by_keys(jobs.bandwidth_by_node(**tables), ("run", "matches", "node"))
     assert by_node == {
-        ("a", True, 1): (1, 30.0, 30, 7.0, 7, 515.0, 1000),
-        ("a", False, 1): (1, 5.0, 5, 0.0, 0, 5.0, 5),
-        ("a", True, 2): (3, 107 / 3, 100, 5 / 3, 5, 107 / 3, 100),
-        ("a", False, 3): (2, 0.0, 0, 55.0, 100, 0.0, 0),
+        ("a", True, 1): (1, 30.0, 30, 7.0, 7, 30.0, 30, 7.0, 7, 515.0, 1000),
+        ("a", False, 1): (1, 5.0, 5, 0.0, 0, 5.0, 5, 0.0, 0, 5.0, 5),
+        ("a", True, 2): (3, 107 / 3, 100, 5 / 3, 5, 79 / 3, 72, 5 / 3, 5, 107 / 3, 100),
+        ("a", False, 3): (2, 0.0, 0, 55.0, 100, 0.0, 0, 41.0, 72, 0.0, 0),
     }
     ((counted, matchers, up, up_max, up_min, *_),) = by_keys(
         jobs.matcher_bandwidth(**tables), ("run",)

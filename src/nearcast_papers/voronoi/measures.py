@@ -194,16 +194,6 @@ class VSOMeasures(PaperMeasures):
     def everywhere(self, table: str) -> list[dict[str, Any]]:
         return self.rows(table)
 
-    def sizes_of_messages(self) -> Mapping[str, float]:
-        """Bytes of a message by kind, over the scalability runs."""
-        rows = self.rows("traffic_by_kind", **scale_runs())
-        kinds = dict.fromkeys(row["kind"] for row in rows)
-        return {
-            kind: sum(row["bytes"] for row in rows if row["kind"] == kind)
-            / sum(row["messages"] for row in rows if row["kind"] == kind)
-            for kind in kinds
-        }
-
 
 # Which runs are meant.
 
