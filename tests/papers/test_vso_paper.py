@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
@@ -108,13 +109,13 @@ def frames(spark: SparkSession, notes: list[dict[str, Any]], seconds: int) -> di
 
 def test_population_is_who_is_there_in_the_middle_of_each_second(spark: SparkSession) -> None:
     notes = noted(
-        "a", (-2.0, 90, "matcher"), (-1.0, 1, "joined"), (1.2, 2, "joined"), (2.0, 2, "matcher"),
-        (2.6, 1, "crashed"), (4.4, 2, "resigned"), (5.0, 2, "left"),
+        "a", (-2.0, FIRST_SERVER, "matcher"), (-1.0, 1, "joined"), (1.2, 2, "joined"),
+        (2.0, 2, "matcher"), (2.6, 1, "crashed"), (4.4, 2, "resigned"), (5.0, 2, "left"),
     )  # fmt: skip
     found = by_keys(jobs.population_by_second(**frames(spark, notes, 6)), ("run", "second"))
     assert found == {
-        ("a", 0): (1, 1), ("a", 1): (2, 1), ("a", 2): (2, 2), ("a", 3): (1, 2), ("a", 4): (1, 1),
-        ("a", 5): (0, 1),
+        ("a", 0): (1, 1, 1), ("a", 1): (2, 1, 1), ("a", 2): (2, 2, 1), ("a", 3): (1, 2, 1),
+        ("a", 4): (1, 1, 1), ("a", 5): (0, 1, 1),
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from nearcast.pipeline.jobs.overlay import ownership
 from nearcast.pipeline.spark.sql import query_sql
+from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast_papers.voronoi.scenarios import LIMIT
 
@@ -140,15 +141,16 @@ def matcher_bandwidth(
 def population_by_second(
     notes: DataFrame, positions: DataFrame, publications: DataFrame
 ) -> DataFrame:
-    """How many entities there are, and how many nodes match."""
+    """How many entities there are, and how many nodes match; how many of these are servers."""
     return query_sql(
         f"""
         WITH {BOUNDS}, {MATCHING}, {PRESENT}
-        SELECT run, second, sum(1 - matches) AS entities, sum(matches) AS matchers
+        SELECT run, second, sum(1 - matches) AS entities, sum(matches) AS matchers,
+               count_if(matches = 1 AND node >= {FIRST_SERVER}) AS servers
         FROM (
-            SELECT run, second, 1 AS matches FROM matching
+            SELECT run, second, node, 1 AS matches FROM matching
             UNION ALL
-            SELECT run, second, 0 FROM present
+            SELECT run, second, node, 0 FROM present
         )
         GROUP BY run, second
         """,

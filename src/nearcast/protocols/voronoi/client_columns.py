@@ -196,7 +196,8 @@ class ClientColumns:
         version = self._latest[slot] = (self._latest[slot] + 1) % VERSIONS
         self._begins[slot, version] = now
         PACK(
-            self._rows, int(slot * VERSIONS + version) * ROW.itemsize, flags, s.kind, name, node, channel,
+            self._rows, int(slot * VERSIONS + version) * ROW.itemsize,
+            flags, s.kind, name, node, channel,
             region.since, region.until, since, FOREVER, NO_PROGRAM, NO_FILTER, 0, 0, 0,
             s.x, s.y, s.z, s.rx, s.ry, s.rz, *region.velocity, *region.growth,
         )  # fmt: skip
