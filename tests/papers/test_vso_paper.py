@@ -9,6 +9,8 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
@@ -107,13 +109,13 @@ def frames(spark: SparkSession, notes: list[dict[str, Any]], seconds: int) -> di
 
 def test_population_is_who_is_there_in_the_middle_of_each_second(spark: SparkSession) -> None:
     notes = noted(
-        "a", (-2.0, 90, "matcher"), (-1.0, 1, "joined"), (1.2, 2, "joined"), (2.0, 2, "matcher"),
-        (2.6, 1, "crashed"), (4.4, 2, "resigned"), (5.0, 2, "left"),
+        "a", (-2.0, FIRST_SERVER, "matcher"), (-1.0, 1, "joined"), (1.2, 2, "joined"),
+        (2.0, 2, "matcher"), (2.6, 1, "crashed"), (4.4, 2, "resigned"), (5.0, 2, "left"),
     )  # fmt: skip
     found = by_keys(jobs.population_by_second(**frames(spark, notes, 6)), ("run", "second"))
     assert found == {
-        ("a", 0): (1, 1), ("a", 1): (2, 1), ("a", 2): (2, 2), ("a", 3): (1, 2), ("a", 4): (1, 1),
-        ("a", 5): (0, 1),
+        ("a", 0): (1, 1, 1), ("a", 1): (2, 1, 1), ("a", 2): (2, 2, 1), ("a", 3): (1, 2, 1),
+        ("a", 4): (1, 1, 1), ("a", 5): (0, 1, 1),
     }  # fmt: skip
 
 
@@ -128,16 +130,17 @@ def test_bandwidth_is_of_the_last_third_and_of_the_role_in_each_second(
     ]  # fmt: skip
     messages = [
         {"run": "a", "t": BEGIN + round(t * SECOND), "node": node, "to": to, "bytes": size,
-         "lost": lost}
+         "lost": lost, "kind": "vso.post", "copies": 1}
         for t, node, to, size, lost in sent
     ]  # fmt: skip
+    messages[5] |= {"kind": Notify.kind, "copies": 2}  # VAST needs 36 bytes for each
     tables = frames(spark, notes, 9) | {"messages": rows_of(spark, "messages", messages)}
     by_node = by_keys(jobs.bandwidth_by_node(**tables), ("run", "matches", "node"))
     assert by_node == {
-        ("a", True, 1): (1, 30.0, 30, 7.0, 7, 515.0, 1000),
-        ("a", False, 1): (1, 5.0, 5, 0.0, 0, 5.0, 5),
-        ("a", True, 2): (3, 107 / 3, 100, 5 / 3, 5, 107 / 3, 100),
-        ("a", False, 3): (2, 0.0, 0, 55.0, 100, 0.0, 0),
+        ("a", True, 1): (1, 30.0, 30, 7.0, 7, 30.0, 30, 7.0, 7, 515.0, 1000),
+        ("a", False, 1): (1, 5.0, 5, 0.0, 0, 5.0, 5, 0.0, 0, 5.0, 5),
+        ("a", True, 2): (3, 107 / 3, 100, 5 / 3, 5, 79 / 3, 72, 5 / 3, 5, 107 / 3, 100),
+        ("a", False, 3): (2, 0.0, 0, 55.0, 100, 0.0, 0, 41.0, 72, 0.0, 0),
     }
     ((counted, matchers, up, up_max, up_min, *_),) = by_keys(
         jobs.matcher_bandwidth(**tables), ("run",)

@@ -1,4 +1,4 @@
-"""Figures of [VSO], drawn as in the paper, and two for open questions."""
+"""Figures of [VSO], drawn as in the paper, and three for open questions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +15,8 @@ from nearcast_papers.voronoi.loads import TABLE
 from nearcast_papers.voronoi.measures import VSOMeasures, snapshots
 from nearcast_papers.voronoi.scenarios import (
     BLASTS,
+    CANDIDATES,
+    CHURN,
     IDLE,
     LIMIT,
     MIN_MATCHERS,
@@ -257,6 +259,49 @@ def draw_areas(measures: VSOMeasures) -> list[Plot]:
             radius, Axis("messages", number, low=0), carried,
         ),
     ]  # fmt: skip
+
+
+def draw_candidates(measures: VSOMeasures) -> list[Plot]:
+    """The figure "candidates"."""
+    consistency: list[Series] = []
+    matchers: list[Series] = []
+    for place, who in enumerate(("clients", *CANDIDATES)):
+        found = {}
+        for rate_ in CHURN:
+            with suppress(NotMeasuredError):
+                found[rate_] = measures.candidates(who, rate_)
+        if not found:
+            continue
+        means = [one.consistency for one in found.values()]
+        style = series_style(place)
+        consistency.append(Series(name=who, x=list(found), y=means, style=style))
+        worst = found[max(found)]
+        for dash, (what, counts) in enumerate(
+            (("servers", worst.servers), ("clients", worst.clients))
+        ):
+            if any(counts.values()):
+                matchers.append(
+                    Series(
+                        name=f"{who}: {what} that match", x=[STEPS * float(s) for s in counts],
+                        y=[float(n) for n in counts.values()], style=style, dash=dash, shape="step",
+                    )
+                )  # fmt: skip
+    return [
+        *legend_chart(
+            "candidates-consistency",
+            "Discovery consistency while nodes churn, by who may become a matcher",
+            Axis("nodes that crash per second, of 50", number, low=0),
+            Axis("seen of what should be seen", share, low=0, high=1),
+            consistency,
+        ),
+        *legend_chart(
+            "candidates-matchers",
+            "Who matches at the highest churn",
+            Axis("step (joining, then churning, then calm)", count, low=0),
+            Axis("matchers", number, low=0),
+            matchers,
+        ),
+    ]
 
 
 def draw_tide(measures: VSOMeasures) -> list[Plot]:

@@ -10,7 +10,11 @@ from pyspark.sql import DataFrame
 
 from nearcast.pipeline.jobs.overlay import ownership
 from nearcast.pipeline.spark.sql import query_sql
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast_papers.voronoi.scenarios import LIMIT
+
+VAST_NEIGHBOUR = 36  # bytes that VAST writes to tell a client about one neighbour in one step
 
 BOUNDS = """
     bounds AS (
@@ -47,24 +51,30 @@ MATCHING = _spells("matching", "matcher", "'resigned', 'left', 'crashed'")
 PRESENT = _spells("present", "joined", "'left', 'crashed'")
 
 # What each node sent and received in each second, and whether it was a matcher then; `late` seconds
-# are those of the last third.
+# are those of the last third. Likewise `vast_` with notifications as long as VAST's.
 LOADS = f"""
     {BOUNDS}, {MATCHING},
+    sizes AS (
+        SELECT *, if(kind = '{Notify.kind}', {VAST_NEIGHBOUR} * copies, bytes) AS vast
+        FROM {{messages}}
+    ),
     sums AS (
         SELECT /*+ BROADCAST(bounds) */
                run, node, CAST(floor((t - begin) / 1e6) AS INT) AS second,
                (t - begin) / 1e6 >= ceil(seconds * 2 / 3) AS late,
-               sum(up) AS up, sum(down) AS down
+               sum(up) AS up, sum(down) AS down,
+               sum(vast_up) AS vast_up, sum(vast_down) AS vast_down
         FROM (
-            SELECT run, t, node, bytes AS up, 0 AS down FROM {{messages}}
+            SELECT run, t, node, bytes AS up, 0 AS down, vast AS vast_up, 0 AS vast_down FROM sizes
             UNION ALL
-            SELECT run, t, `to`, 0, bytes FROM {{messages}} WHERE NOT lost
+            SELECT run, t, `to`, 0, bytes, 0, vast FROM sizes WHERE NOT lost
         ) JOIN bounds USING (run)
         WHERE t >= begin AND t < begin + seconds * 1000000L
         GROUP BY ALL
     ),
     loads AS (
-        SELECT run, node, second, late, up, down, matching.node IS NOT NULL AS matches
+        SELECT run, node, second, late, up, down, vast_up, vast_down,
+               matching.node IS NOT NULL AS matches
         FROM sums LEFT JOIN matching USING (run, node, second)
     )"""
 
@@ -85,6 +95,10 @@ def bandwidth_by_node(
                max(up)   FILTER (WHERE late)       AS up_max,
                avg(down) FILTER (WHERE late)       AS down_mean,
                max(down) FILTER (WHERE late)       AS down_max,
+               avg(vast_up)   FILTER (WHERE late)  AS vast_up_mean,
+               max(vast_up)   FILTER (WHERE late)  AS vast_up_max,
+               avg(vast_down) FILTER (WHERE late)  AS vast_down_mean,
+               max(vast_down) FILTER (WHERE late)  AS vast_down_max,
                avg(up)                             AS whole_up_mean,
                max(up)                             AS whole_up_max
         FROM loads
@@ -127,15 +141,16 @@ def matcher_bandwidth(
 def population_by_second(
     notes: DataFrame, positions: DataFrame, publications: DataFrame
 ) -> DataFrame:
-    """How many entities there are, and how many nodes match."""
+    """How many entities there are, and how many nodes match; how many of these are servers."""
     return query_sql(
         f"""
         WITH {BOUNDS}, {MATCHING}, {PRESENT}
-        SELECT run, second, sum(1 - matches) AS entities, sum(matches) AS matchers
+        SELECT run, second, sum(1 - matches) AS entities, sum(matches) AS matchers,
+               count_if(matches = 1 AND node >= {FIRST_SERVER}) AS servers
         FROM (
-            SELECT run, second, 1 AS matches FROM matching
+            SELECT run, second, node, 1 AS matches FROM matching
             UNION ALL
-            SELECT run, second, 0 FROM present
+            SELECT run, second, node, 0 FROM present
         )
         GROUP BY run, second
         """,

@@ -1,22 +1,21 @@
 """Claims 7 to 10 and 19 to 28 of [VSO]: bandwidth, and the number of matchers.
 
-Bytes are those of our own encoding. VAST's fixed layout needs 36 bytes to tell a client about one
-neighbour, in one message for all neighbours of a step. Here each notification is a message of its
-own that carries the publication, and Matched tells an owner about one. So our numbers are larger;
-what matchers would send with VAST's layout is added to the text.
+VAST, the authors' program, tells a client of all its neighbours in one message per step, with 36
+bytes for each. Here each notification is a message of its own that carries the publication. Claims
+that give bytes (20 to 22, 24 to 27) are judged with notifications of 36 bytes and all other
+messages as they are; what our own encoding needs is in the text. Claims that compare are judged
+with our own.
 """
 
 from collections.abc import Callable
 from itertools import pairwise
 from statistics import mean
 
-from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast_papers.fits import percentile
 from nearcast_papers.paper import NotMeasuredError, PaperClaim
 from nearcast_papers.voronoi.measures import MatcherLoad, VSOMeasures
 from nearcast_papers.voronoi.scenarios import NINE, PARTITIONINGS, STEP_RATE
 
-LAYOUT = 36  # bytes of an updated neighbour, as VAST writes it
 KB, MB = 1e3, 1e6
 TABLE = {50: 5, 100: 8, 200: 20, 500: 41, 1000: 74}
 MBIT_10 = 10e6 / 8
@@ -136,31 +135,27 @@ def at(measures: VSOMeasures, nodes: int, matches: bool, column: str, percent: f
     return percentile(measures.bandwidths(nodes, matches, column), percent)
 
 
-def by_layout(measures: VSOMeasures) -> str:
-    """What one neighbour told of costs here and there."""
-    size = measures.sizes_of_messages()[Notify.kind]
-    return f"a notification is {size:.0f} bytes here, {LAYOUT} there"
-
-
 def upload(
     nodes: int, column: str, limits: dict[float, float], near: float
 ) -> Callable[[VSOMeasures], tuple[str, bool]]:
     """So many percent of matchers are within so many bytes per second, give or take."""
 
     def rule(measures: VSOMeasures) -> tuple[str, bool]:
-        found = {percent: at(measures, nodes, True, column, percent) for percent in limits}
-        text = ", ".join(f"{value / KB:,.0f} kB/s for {p:g} %" for p, value in found.items())
-        return (
-            f"{text}; {by_layout(measures)}",
-            all(abs(found[p] / limit - 1) <= near for p, limit in limits.items()),
+        found, ours = (
+            {percent: at(measures, nodes, True, way + column, percent) for percent in limits}
+            for way in ("vast_", "")
         )
+        text = ", ".join(
+            f"{value / KB:,.0f} kB/s for {p:g} % ({ours[p] / KB:,.0f} in our encoding)"
+            for p, value in found.items()
+        )
+        return text, all(abs(found[p] / limit - 1) <= near for p, limit in limits.items())
 
     return rule
 
 
 def check_majority(measures: VSOMeasures) -> tuple[str, bool]:
-    value = at(measures, 1000, True, "up_mean", 90)
-    return f"{value * 8 / 1e6:.1f} Mbit/s for 90 %; {by_layout(measures)}", value < MBIT_10
+    return below_10_mbit(measures, 1000, "up_mean")
 
 
 def check_peaks(measures: VSOMeasures) -> tuple[str, bool]:
@@ -181,15 +176,23 @@ def check_peaks(measures: VSOMeasures) -> tuple[str, bool]:
 
 
 def check_adsl(measures: VSOMeasures) -> tuple[str, bool]:
-    value = at(measures, 500, True, "up_max", 90)
-    return f"{value * 8 / 1e6:.1f} Mbit/s; {by_layout(measures)}", value <= MBIT_10
+    return below_10_mbit(measures, 500, "up_max")
+
+
+def below_10_mbit(measures: VSOMeasures, nodes: int, column: str) -> tuple[str, bool]:
+    value, ours = (at(measures, nodes, True, way + column, 90) for way in ("vast_", ""))
+    text = f"{value * 8 / 1e6:.1f} Mbit/s for 90 % ({ours * 8 / 1e6:.1f} in our encoding)"
+    return text, value <= MBIT_10
 
 
 def check_clients(measures: VSOMeasures) -> tuple[str, bool]:
-    average, most = (at(measures, 1000, False, column, 90) for column in ("down_mean", "down_max"))
+    (average, most), ours = (
+        [at(measures, 1000, False, way + column, 90) for column in ("down_mean", "down_max")]
+        for way in ("vast_", "")
+    )
     return (
-        f"90 % within {average / KB:,.0f} kB/s on average, {most / KB:,.0f} at most;"
-        f" {by_layout(measures)}",
+        f"90 % within {average / KB:,.0f} kB/s on average, {most / KB:,.0f} at most"
+        f" ({ours[0] / KB:,.0f} and {ours[1] / KB:,.0f} in our encoding)",
         max(average, most) <= 130 * KB,
     )
 

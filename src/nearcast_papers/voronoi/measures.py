@@ -18,7 +18,15 @@ from nearcast.protocols.voronoi.vso_messages import (
 )
 from nearcast.scenario import Scenario
 from nearcast_papers.paper import NotMeasuredError, PaperMeasures
-from nearcast_papers.voronoi.scenarios import JOIN_RATE, LIMIT, SQUARES, STAYING
+from nearcast_papers.voronoi.scenarios import (
+    JOIN_RATE,
+    LIMIT,
+    MIN_MATCHERS,
+    SERVER_LIMIT,
+    SQUARES,
+    STABLE,
+    STAYING,
+)
 
 SETTLED_S = 10  # after the last has joined
 GROUPED_S = 10  # a snapshot of consistency is of so many seconds, as VAST's
@@ -56,6 +64,14 @@ class TideResult(Struct, frozen=True):
     resigned: int
     gateway_resigned: int
     idle_at_end: int  # matchers that own nothing then, besides the gateway
+
+
+class CandidateResult(Struct, frozen=True):
+    """Mean consistency during churn; by second, servers and clients that match."""
+
+    consistency: float
+    servers: dict[int, int]
+    clients: dict[int, int]
 
 
 class VSOMeasures(PaperMeasures):
@@ -191,18 +207,24 @@ class VSOMeasures(PaperMeasures):
             sum(row["owned"] == 0 and row["node"] != FIRST_SERVER for row in staying),
         )
 
+    def candidates(self, who: str, rate: float) -> CandidateResult:
+        """Clients, servers or both as candidates: what came of it while nodes churned."""
+        if who == "clients":  # nobody is spared
+            chosen = churn_runs(STABLE[0], MIN_MATCHERS)
+        else:
+            chosen = {"candidates": who, "server_limit": SERVER_LIMIT}
+        chosen["churn_rate"] = rate
+        phase = self._runs(**chosen)[0].seconds / 3
+        seen = values_between(self._consistency(**chosen), phase, 2 * phase)
+        rows = sorted(self.rows("population_by_second", **chosen), key=lambda row: row["second"])
+        return CandidateResult(
+            mean(seen.values()),
+            {row["second"]: row["servers"] for row in rows},
+            {row["second"]: row["matchers"] - row["servers"] for row in rows},
+        )
+
     def everywhere(self, table: str) -> list[dict[str, Any]]:
         return self.rows(table)
-
-    def sizes_of_messages(self) -> Mapping[str, float]:
-        """Bytes of a message by kind, over the scalability runs."""
-        rows = self.rows("traffic_by_kind", **scale_runs())
-        kinds = dict.fromkeys(row["kind"] for row in rows)
-        return {
-            kind: sum(row["bytes"] for row in rows if row["kind"] == kind)
-            / sum(row["messages"] for row in rows if row["kind"] == kind)
-            for kind in kinds
-        }
 
 
 # Which runs are meant.
@@ -214,7 +236,7 @@ def nine_matcher_runs(partitioning: str) -> dict[str, Any]:
 
 def churn_runs(nodes: int, least: int = 1) -> dict[str, Any]:
     """`least` matchers: 1 in the paper's set-up, more where its gateway crashes too."""
-    return {"churn_by": "crash", "nodes": nodes, "least": least}
+    return {"churn_by": "crash", "nodes": nodes, "least": least, "server_limit": 0.0}
 
 
 def scale_runs() -> dict[str, Any]:

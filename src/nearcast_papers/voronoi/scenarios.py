@@ -25,6 +25,10 @@ PARTITIONINGS = "static", "dynamic"
 STABLE = 50, 100  # nodes under churn
 MIN_MATCHERS = 6  # matchers that there shall be where the gateway may crash; the paper's never does
 CROWD, STAYING = 120, 30  # nodes that come and go, and that are there all the time
+# Provisioned servers besides the gateway, by who may become a matcher. They do not crash, and each
+# takes so many subscriptions.
+CANDIDATES = {"servers": 3, "both": 1}
+SERVER_LIMIT = 40.0
 IDLE = 0.0, 0.5  # share of its limit up to which a matcher leaves
 
 
@@ -104,10 +108,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
         case "8":
             for nodes, rates in preset.churn.items():
                 yield from (churn_scenario(preset, nodes, rate) for rate in rates)
-            for rate in preset.mortal:
-                yield churn_scenario(
-                    preset, STABLE[0], rate, servers_until=preset.phase_s, least=MIN_MATCHERS
-                )
+            yield from (mortal_scenario(preset, rate) for rate in preset.mortal)
         case "9" | "10" | "table":
             yield from (scenario(preset, nodes, preset.seconds(nodes)) for nodes in preset.sizes)
         case "areas":
@@ -116,6 +117,14 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
                     preset, 100, preset.blast_s, blast=blast, matchers=SQUARES, join_rate=0.0,
                     one_in=1,
                 )  # fmt: skip
+        case "candidates":
+            for rate in preset.mortal:
+                yield mortal_scenario(preset, rate)
+                for who, servers in CANDIDATES.items():
+                    yield churn_scenario(
+                        preset, STABLE[0], rate, candidates=who, servers=servers,
+                        server_limit=SERVER_LIMIT, least=MIN_MATCHERS,
+                    )  # fmt: skip
         case "tide":
             for idle in IDLE:
                 yield tide_scenario(preset, idle)
@@ -128,6 +137,11 @@ def churn_scenario(preset: VSOPreset, nodes: int, rate: float, **more: Any) -> S
         preset, nodes, 3 * phase, join_rate=rate, churn_rate=rate, churn_from=phase,
         churn_until=2 * phase, churn_by="crash", **more,
     )  # fmt: skip
+
+
+def mortal_scenario(preset: VSOPreset, rate: float) -> Scenario:
+    """Nobody is spared: the gateway crashes as churn begins, and whoever follows it may."""
+    return churn_scenario(preset, STABLE[0], rate, servers_until=preset.phase_s, least=MIN_MATCHERS)
 
 
 def tide_scenario(preset: VSOPreset, idle: float) -> Scenario:

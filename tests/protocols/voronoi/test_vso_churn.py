@@ -13,7 +13,7 @@ from nearcast.model.commands import Publish
 from nearcast.node import Outbox, Send
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.site import Site
-from nearcast.protocols.voronoi.vso_messages import Candidate, MatcherPresent, Promote
+from nearcast.protocols.voronoi.vso_messages import Candidate, MatcherList, MatcherPresent, Promote
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.sim.network import ConstantDelay, FaultyNetwork
 from nearcast.space.motion import SECOND, Moving
@@ -55,6 +55,29 @@ def test_of_recent_candidates_the_one_that_waited_longest_is_promoted(
     harness.offer(9.0, 6, 7)
     harness.site.gateway.insert((10.0, 0.0), 2.0)
     assert harness.called(10.0) == [called]
+
+
+def test_the_most_capable_candidates_are_promoted_first() -> None:
+    harness = GatewayHarness(fresh_ms=FOREVER_MS)
+    harness.now = SECOND
+    for node, capacity in ((5, 20.0), (6, 40.0), (7, 20.0), (8, 40.0)):
+        harness.site.on(Candidate(node, capacity), node)
+    called = []
+    for _ in range(4):
+        harness.site.gateway.insert((10.0, 0.0), 2.0)
+        called += harness.called(1.0)
+    assert called == [6, 8, 5, 7]
+
+
+def test_the_successor_of_a_gateway_knows_how_capable_candidates_are() -> None:
+    harness = GatewayHarness(fresh_ms=FOREVER_MS)
+    offers = (Candidate(5, 20.0), Candidate(6, 40.0))
+    harness.site.on(MatcherList(2, 9, ((9, (0.0, 0.0)), (1, (5.0, 5.0))), offers), 9)
+    assert not harness.site.gateway.is_mine
+    harness.called(20.0)  # the gateway has been silent for long
+    assert harness.site.gateway.is_mine
+    harness.site.gateway.insert((10.0, 0.0), 2.0)
+    assert harness.called(20.0) == [6]
 
 
 def test_without_recent_candidates_the_latest_one_is_promoted() -> None:

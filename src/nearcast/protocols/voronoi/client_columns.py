@@ -34,12 +34,14 @@ Column: TypeAlias = NDArray[np.int64]
 FIRST_ROOM = 64
 NONE = -1
 NEVER: Time = -1
+VERSIONS = 8  # of a subscription that the compiled call knows: messages take some steps
 
 
 @njit(cache=True)
 def _match_clients(
     to: Any, matcher: Any, members: Any, client_slots: Any, last_notified: Any, now: int,
-    first_slot: Any, next_slot: Any, rows: Any, received_before: Any, mark: Any, stamp: int,
+    first_slot: Any, next_slot: Any, rows: Any, begins: Any, latest: Any, received_before: Any,
+    mark: Any, stamp: int,
     at: int, publisher: int, channel: int, kind: int,
     x: float, y: float, z: float, rx: float, ry: float, rz: float,
     receivers: Any, slots: Any, found: Any,
@@ -47,8 +49,8 @@ def _match_clients(
     """Fill in the slots of the clients that are here, and the subscriptions that want it anew.
 
     `found` has the node and the id of each such subscription, and whether that is uncertain: there
-    are filters, formulas, paths, and what has changed since the publication was made. Returned are
-    the numbers of clients here, of subscriptions, and of uncertain ones.
+    are filters, formulas, paths, and versions older than those in `rows`. Returned are the numbers
+    of clients here, of subscriptions, and of uncertain ones.
     """
     p = (at, publisher, channel, kind, x, y, z, rx, ry, rz)
     for slot in received_before:
@@ -64,10 +66,17 @@ def _match_clients(
         count += 1
         slot = first_slot[client_slot]
         while slot >= 0:
-            row = rows[slot]
             if mark[slot] != stamp:
-                outcome = UNDECIDED if at < row.valid_from else check_row(row, p)
+                outcome = UNDECIDED
+                for back in range(VERSIONS):
+                    version = (latest[slot] - back) % VERSIONS
+                    if begins[slot, version] <= at:
+                        row = rows[slot, version]
+                        if row.valid_from <= at:  # else a path or a formula
+                            outcome = check_row(row, p)
+                        break
                 if outcome != NO:
+                    row = rows[slot, latest[slot]]
                     mark[slot] = stamp
                     doubtful_count += outcome == UNDECIDED
                     slots[n] = slot
@@ -110,7 +119,10 @@ class ClientColumns:
         )  # by matcher and client slot
         self._subscription_slots = DelayedSlotAllocator(DUPLICATE_WINDOW)
         self._next_slot: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # of the same client
-        self._rows: Any = np.zeros(FIRST_ROOM, ROW)
+        # By subscription slot: a ring of its latest versions, when each begins, and the last one.
+        self._rows: Any = np.zeros((FIRST_ROOM, VERSIONS), ROW)
+        self._begins: Column = np.full((FIRST_ROOM, VERSIONS), FOREVER, np.int64)
+        self._latest: ReceiverNumbers = np.zeros(FIRST_ROOM, np.int32)
         self._mark: Column = np.zeros(FIRST_ROOM, np.int64)
         self._stamp = 0
         self._histories: list[History] = []
@@ -138,7 +150,7 @@ class ClientColumns:
         self._sorted = None
         slot = int(self._first_slot[client_slot])
         while slot != NONE:
-            self._rows[slot]["flags"] = 0
+            self._begins[slot] = FOREVER
             self._subscription_slots.give_back(slot, now)
             slot = int(self._next_slot[slot])
         self._first_slot[client_slot] = NONE
@@ -149,6 +161,8 @@ class ClientColumns:
         slot = self._subscription_slots.take(now)
         if slot == len(self._rows):
             self._rows, self._mark = grow(self._rows, slot + 1), grow(self._mark, slot + 1)
+            self._begins = grow(self._begins, slot + 1, FOREVER)
+            self._latest = grow(self._latest, slot + 1)
             self._next_slot = grow(self._next_slot, slot + 1, NONE)
         if slot == len(self._histories):
             self._histories.append(history)
@@ -179,8 +193,11 @@ class ClientColumns:
             else:
                 since = FOREVER  # a path or a formula is always asked itself
         s = region.shape
+        version = self._latest[slot] = (self._latest[slot] + 1) % VERSIONS
+        self._begins[slot, version] = now
         PACK(
-            self._rows, slot * ROW.itemsize, flags, s.kind, name, node, channel,
+            self._rows, int(slot * VERSIONS + version) * ROW.itemsize,
+            flags, s.kind, name, node, channel,
             region.since, region.until, since, FOREVER, NO_PROGRAM, NO_FILTER, 0, 0, 0,
             s.x, s.y, s.z, s.rx, s.ry, s.rz, *region.velocity, *region.growth,
         )  # fmt: skip
@@ -222,8 +239,8 @@ class ClientColumns:
         found = np.empty((3, len(slots)), np.int64)
         here, count, doubtful_count = _match_clients(
             to, matcher, *self._present_by_node(), self._last_notified, now, self._first_slot,
-            self._next_slot, self._rows, received_before, self._mark, self._stamp, publication.t,
-            publication.node,
+            self._next_slot, self._rows, self._begins, self._latest, received_before, self._mark,
+            self._stamp, publication.t, publication.node,
             self._channels.get(publication.channel, NONE), int(s.kind), float(s.x), float(s.y),
             float(s.z), float(s.rx), float(s.ry), float(s.rz), receivers, slots, found,
         )  # fmt: skip

@@ -8,7 +8,8 @@ the later term wins (then the larger id). The other one learns of it because eac
 to send its list to matchers that it has lost, for a while.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,6 +33,13 @@ HEIRS = 2  # matchers that know the candidates
 REMEMBER_LOST: Time = 600 * SECOND
 
 
+class Offer(NamedTuple):
+    """What a candidate has last told of itself, and when."""
+
+    t: Time
+    capacity: float  # in subscriptions
+
+
 class GatewayRole:
     """The gateway's role at one site, whether this site has it or not."""
 
@@ -42,7 +50,7 @@ class GatewayRole:
         self.term: Term = 0
         self.gateway: NodeId | None = None
         self.matchers: dict[NodeId, Place] = {}  # in order of seniority
-        self.candidates: dict[NodeId, Time] = {}  # when each last volunteered
+        self.candidates: dict[NodeId, Offer] = {}  # in the order in which they first volunteered
         self._mesh, self._clock = mesh, clock
         self._beat = parameters.heartbeat
         self._misses = parameters.misses
@@ -84,13 +92,13 @@ class GatewayRole:
         elif self.gateway is not None:
             self.out.send(self.gateway, MatcherInsert(place, level))
 
-    def volunteer(self, node: NodeId) -> None:
+    def volunteer(self, candidate: Candidate) -> None:
         """Tell the gateway of a candidate."""
         if self.is_mine:
-            if node != self.me:
-                self.candidates[node] = self.now
+            if candidate.node != self.me:
+                self.candidates[candidate.node] = Offer(self.now, candidate.capacity)
         elif self.gateway is not None:
-            self.out.send(self.gateway, Candidate(node))
+            self.out.send(self.gateway, candidate)
 
     def challenge(self, gateway: NodeId) -> None:
         """Another overlay's gateway: the later term wins, and answers if it is the other's."""
@@ -153,7 +161,7 @@ class GatewayRole:
         self._lost = {s: t for s, t in self._lost.items() if self.now - t < REMEMBER_LOST}
         # Candidates volunteer five times as rarely as matchers report.
         limit = self.now - 5 * self._beat * self._misses
-        self.candidates = {node: t for node, t in self.candidates.items() if t >= limit}
+        self.candidates = {node: one for node, one in self.candidates.items() if one.t >= limit}
         for node, (called, place) in list(self._promoted.items()):
             if self.now - called >= self._answer:
                 del self._promoted[node]
@@ -169,7 +177,7 @@ class GatewayRole:
         others = [site for site in self.matchers if site != self.me]
         if others[:HEIRS]:
             self.out.send_many(
-                others[:HEIRS], self._matcher_list(tuple(self._fresh_candidates(self.candidates)))
+                others[:HEIRS], self._matcher_list(self._offers(self._fresh_of(self.candidates)))
             )
         known = (self.me, *others[:HEIRS])
         rest = dict.fromkeys([*others[HEIRS:], *self._mesh.enclosing(), *self._lost])
@@ -177,16 +185,20 @@ class GatewayRole:
         if several:
             self.out.send_many(several, self._matcher_list())
 
-    def _matcher_list(self, candidates: tuple[NodeId, ...] = ()) -> MatcherList:
+    def _matcher_list(self, candidates: tuple[Candidate, ...] = ()) -> MatcherList:
         return MatcherList(self.term, self.me, tuple(self.matchers.items()), candidates)
 
     def _promote(self, place: Place) -> None:
-        """[VSO] IV-F, 4: promote the fresh candidate that has waited longest."""
+        """[VSO] IV-F, 4: promote a capable candidate, of equals the one that has waited longest."""
         free = self._free()
         if not free:
             self.out.note("no-candidate")
             return
-        node = next(self._fresh_candidates(free), max(free, key=self.candidates.__getitem__))
+        fresh = self._fresh_of(free)
+        if fresh:
+            node = max(fresh, key=lambda candidate: self.candidates[candidate].capacity)
+        else:
+            node = max(free, key=lambda candidate: self.candidates[candidate].t)
         self._promoted[node] = self.now, place
         self.out.send(node, Promote(place, self.me))
 
@@ -194,8 +206,11 @@ class GatewayRole:
         taken = (self._promoted, self.matchers)
         return [node for node in self.candidates if not any(node in some for some in taken)]
 
-    def _fresh_candidates(self, candidates: Iterable[NodeId]) -> Iterator[NodeId]:
-        return (n for n in candidates if self.now - self.candidates[n] <= self._fresh)
+    def _fresh_of(self, candidates: Iterable[NodeId]) -> list[NodeId]:
+        return [n for n in candidates if self.now - self.candidates[n].t <= self._fresh]
+
+    def _offers(self, candidates: Iterable[NodeId]) -> tuple[Candidate, ...]:
+        return tuple(Candidate(node, self.candidates[node].capacity) for node in candidates)
 
     def on(self, message: Message, sender: NodeId) -> bool:
         match message:
@@ -216,7 +231,7 @@ class GatewayRole:
             case Candidate(node):
                 # Forwarded at most once: only if it comes from the candidate itself.
                 if self.is_mine or sender == node:
-                    self.volunteer(node)
+                    self.volunteer(message)
             case MatcherPresent() | MatcherRetired() | MatcherInsert():
                 self._send_correction(sender)
             case _:
@@ -231,8 +246,8 @@ class GatewayRole:
             self._send_correction(sender)
             return
         if self.is_mine:  # this gateway gives way
-            for node in self.candidates:
-                self.out.send(announced.gateway, Candidate(node))
+            for offer in self._offers(self.candidates):
+                self.out.send(announced.gateway, offer)
         if claim > mine:
             # Also to neighbours: the new gateway may not know all matchers of the old one.
             followers = [*self._mesh.enclosing(), *(self.matchers if self.is_mine else ())]
@@ -245,7 +260,7 @@ class GatewayRole:
         self._gateway_received = self.now
         self.matchers = dict(announced.matchers)
         if announced.candidates:
-            self.candidates = dict.fromkeys(announced.candidates, self.now)
+            self.candidates = {c.node: Offer(self.now, c.capacity) for c in announced.candidates}
 
     @property
     def _gateway(self) -> int:

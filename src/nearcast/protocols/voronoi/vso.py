@@ -172,7 +172,8 @@ class VsoNode(Node):
                 if self.id < FIRST_SERVER:
                     self.client.send_alive()
                 elif self.matcher is None:
-                    self.out.send(self.directory.gateway, Candidate(self.id))
+                    offer = Candidate(self.id, self.parameters.limit)
+                    self.out.send(self.directory.gateway, offer)
                 self.out.set_timer(SendAlive(), self.parameters.heartbeat)
 
     def _update_role(self) -> None:
@@ -224,9 +225,9 @@ class VsoDeployment:
 
     def server(self, number: int, place: Place | None = None) -> VsoNode:
         """A provisioned server: a matcher from the beginning if it has a place."""
-        node_id = FIRST_SERVER + number
-        rng = self.stream(node_id)
-        return VsoNode(node_id, rng, self.parameters, self.directory, self.columns, place)
+        node_id, chosen = FIRST_SERVER + number, self.parameters
+        own = replace(chosen, limit=chosen.server_limit or chosen.limit)
+        return VsoNode(node_id, self.stream(node_id), own, self.directory, self.columns, place)
 
     def entity(self, node_id: NodeId, rng: Random) -> Node:
         return VsoNode(node_id, rng, self.parameters, self.directory, self.columns)

@@ -218,7 +218,7 @@ class VsoClient:
 
     def _volunteer(self, to: NodeId) -> None:
         if self.parameters.candidates != "servers" and self.parameters.partitioning == "dynamic":
-            self._send(to, Candidate(self.id))
+            self._send(to, Candidate(self.id, self.parameters.limit))
 
     def gateway_changed(self, since: Time) -> None:
         """There is another gateway; what was sent to the one before since then may be lost."""

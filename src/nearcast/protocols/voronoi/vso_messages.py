@@ -142,9 +142,13 @@ class MatcherInsert(VsoMessage, frozen=True, tag=10):
 
 
 class Candidate(VsoMessage, frozen=True, tag=11):
-    """This node could be a matcher. Any matcher forwards it to the gateway."""
+    """This node could be a matcher. Any matcher forwards it to the gateway.
+
+    `capacity`: subscriptions that it could own.
+    """
 
     node: NodeId
+    capacity: Annotated[float, Meta(ge=1, le=1e12)] = 1.0
 
 
 class Promote(VsoMessage, frozen=True, tag=12):
@@ -169,7 +173,7 @@ class MatcherList(VsoMessage, frozen=True, tag=14):
     term: Term
     gateway: NodeId
     matchers: tuple[tuple[NodeId, Place], ...]
-    candidates: tuple[NodeId, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
 
 
 class MatcherRetired(VsoMessage, frozen=True, tag=15):

@@ -27,6 +27,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
     servers: int = 0
     # Subscriptions that a matcher may own before it is overloaded, 1 to 1e9; matchers become fewer.
     limit: float = 20.0
+    # The same of a provisioned server, 1 to 1e9; 0: as many as others.
+    server_limit: float = 0.0
     # Publications per second that it may handle likewise, above 0 to 1e12; 0: any number.
     activity_limit: float = 0.0
     # Share of its limit, 0 to 1, up to which a matcher is idle and leaves; 0: only without any.
@@ -79,9 +81,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Milliseconds, 0 to 1e7: an owner sends to a new client the last publication of each publisher
     # within so long, so that it knows who is there. VAST sends all neighbours; 0: nothing.
     recall_ms: float = 1000.0
-    # Milliseconds, 1 to 1e7, for which a candidate's offer is fresh. The gateway calls the fresh
-    # one that has waited longest; without any, the one that offered last. 1e7: VAST's, the first
-    # known, which where many crash is nearly always one that has.
+    # Milliseconds, 1 to 1e7, for which a candidate's offer is fresh. The gateway calls the most
+    # capable fresh one, of equals that which has waited longest; without any, the one that offered
+    # last. 1e7: VAST's, the first known, which where many crash is nearly always one that has.
     fresh_ms: float = 4000.0
     # Milliseconds, 1 to 1e7, after which another candidate is called if the first has not come. In
     # VAST nobody is until there is overload again.
@@ -103,6 +105,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
         one_of("candidates", self.candidates, ("clients", "servers", "both"))
         between("servers", self.servers, 0, 10_000)
         between("limit", self.limit, 1, 1e9)
+        if self.server_limit:
+            between("server_limit", self.server_limit, 1, 1e9)
         between("activity_limit", self.activity_limit, 0, 1e12)
         for name in ("idle", "f_move", "f_adjust"):
             between(name, getattr(self, name), 0, 1)
