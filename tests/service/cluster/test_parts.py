@@ -443,8 +443,8 @@ def test_silent_entities_are_asked_for_and_go_if_their_node_does_not_know_them()
         block_of(ELSEWHERE): [78],
     }
     assert remote_entities.due_for_check(later + UNCHECKED) == {}, "they have been asked for"
-    assert not remote_entities.on_absent(78, THERE), "it is not there, but elsewhere"
-    assert remote_entities.on_absent(77, THERE)
+    assert not remote_entities.on_absent(78, block_of(THERE)), "it is not there, but elsewhere"
+    assert remote_entities.on_absent(77, block_of(THERE))
     assert len(remote_entities) == 2
 
 
