@@ -126,7 +126,7 @@ class SubscriptionRegistry:
         targets: dict[NodeId, list[Record]] = {}
         for mine in several:
             mine.told = now
-            target = mine.owner if mine.owner is not None else self._next_hop(now, mine)
+            target = self._me if mine.owner is None else mine.owner  # this site may know the owner
             targets.setdefault(target, []).append(self._record(mine))
         for target, records in targets.items():
             for some in _chunks(records):
@@ -192,13 +192,16 @@ class SubscriptionRegistry:
             case SubscriptionHint(records):
                 self._on_hint(records)
             case SubscriptionUpdate(records, hops):
-                self._on_update(records, hops)
+                self._on_update(records, hops, sender)
             case SubscriptionEnded(ended, hops):
                 self._on_ended(ended, hops)
             case SubscriptionOwned(held):
                 self._on_held(held, sender)
 
-    def _on_update(self, records: Iterable[Record], hops: int) -> None:
+    def _on_update(self, records: Iterable[Record], hops: int, sender: NodeId) -> None:
+        """Takes what is new or this site's. What another site owns goes there, wherever its area
+        is: only the owner gives a record away, else two would own it. An owner that sends it back
+        does not own it."""
         site, now = self._site(), self._site().ownership.now
         elsewhere: dict[NodeId, list[Record]] = {}
         for record in records:
@@ -215,10 +218,11 @@ class SubscriptionRegistry:
                 if site.hold(record) is known:  # nothing new: it was asked again
                     self._owned.setdefault(home, []).append((known.id, known.version))
                 continue
-            x, y, *_ = leg(record.region, now)[0]
-            hop = site.next_hop((x, y))
-            if known is not None and self._is_member(known.owner) and hops == 1:
-                hop = known.owner
+            if known is not None and known.owner != sender and self._is_member(known.owner):
+                hop: NodeId | None = known.owner
+            else:
+                x, y, *_ = leg(record.region, now)[0]
+                hop = site.next_hop((x, y))
             if hop is None or hops >= MOST_HOPS:
                 site.hold(record)
             else:
