@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
@@ -14,6 +15,7 @@ from nearcast.model import commands
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.site import Site
+from nearcast.protocols.voronoi.vso_messages import RecordCopies
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ActiveSubscription, ThrottleOptions
 from nearcast.service.cluster.messages import (
@@ -204,6 +206,7 @@ class Home:
         self.site = Site(ME, out, Random(1), lambda: self.now, Parameters())
         self.site.found((0.0, 0.0))
         self.sent: list[tuple[NodeId, Message]] = []
+        self.announced: list[tuple[NodeId, Message]] = []  # all that was sent before
         self.remote_subscriptions = RemoteSubscriptions()
         self.registry = SubscriptionRegistry(
             ME, lambda: self.site, self.remote_subscriptions, lambda to, m: self.sent.append((to,
@@ -217,6 +220,7 @@ class Home:
         self.settle()
         self.registry.tick(self.now)
         sent, self.sent = self.sent, []
+        self.announced += sent
         return sent
 
     def settle(self) -> None:
@@ -297,6 +301,33 @@ def test_what_nobody_confirms_any_more_is_told_anew_in_a_higher_version() -> Non
     home.pass_on(UNCONFIRMED + TELL_EVERY)
     assert active.handovers == 1
     assert home.registry.owner(11) in (ME, None)
+
+
+def test_what_another_site_owns_goes_there_until_that_site_sends_it_back() -> None:
+    home = Home()
+    record = record_of(THERE, wanted(21, 5.0), home.now, 0)
+    copied = replace(record, epoch=2, owner=THERE)
+    home.site.on(RecordCopies((copied,)), THERE)
+    later = replace(record, version=record.version + 1)
+    home.sent.clear()
+    home.registry.receive(SubscriptionUpdate((later,), hops=3), ELSEWHERE)
+    assert home.sent == [(THERE, SubscriptionUpdate((later,), hops=4))]
+    assert home.site.owner(21) == THERE
+    home.registry.receive(SubscriptionUpdate((later,), hops=5), THERE)
+    found = home.site.record(21)
+    assert found is not None
+    assert (found.owner, found.epoch, found.version) == (ME, 3, later.version)
+
+
+def test_what_is_announced_again_is_taken_in_a_later_epoch() -> None:
+    home = Home()
+    home.site.set_representatives({THERE: (0.0, 0.0)})
+    home.site.mesh.leave()
+    home.want(11, 5.0)
+    home.pass_on(UNANSWERED + 1)
+    home.pass_on(UNANSWERED + 1)
+    updates = [m for _, m in home.announced if isinstance(m, SubscriptionUpdate)]
+    assert [[record.epoch for record in one.records] for one in updates] == [[0], [1], [2]]
 
 
 def test_a_dead_nodes_clients_want_nothing_and_what_it_owned_is_told_anew() -> None:

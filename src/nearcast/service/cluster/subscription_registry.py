@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Message
@@ -23,7 +24,7 @@ from nearcast.protocols.voronoi.site import (
     Site,
     SiteEvent,
 )
-from nearcast.protocols.voronoi.vso_messages import Record, Version
+from nearcast.protocols.voronoi.vso_messages import Epoch, Record, Version
 from nearcast.service.client_state import ActiveSubscription
 from nearcast.service.cluster.messages import (
     SubscriptionEnded,
@@ -52,10 +53,15 @@ Part = TypeVar("Part")
 
 
 class OwnSubscription(Struct):
-    """One subscription of a client of this node, and the site that owns it."""
+    """One subscription of a client of this node, and the site that owns it.
+
+    `epoch`: below that of whoever takes it next. Each time that it is announced again, another site
+    may take it than the one whose answer is late: not in the same epoch.
+    """
 
     active: ActiveSubscription
     owner: NodeId | None = None
+    epoch: Epoch = 0
     told: Time = 0
     confirmed: Time = 0  # or when a version was first announced that nobody has confirmed yet
 
@@ -115,7 +121,8 @@ class SubscriptionRegistry:
 
     def _record(self, mine: OwnSubscription) -> Record:
         active = mine.active
-        return record_of(self._me, active.subscription, active.since, active.handovers)
+        record = record_of(self._me, active.subscription, active.since, active.handovers)
+        return replace(record, epoch=mine.epoch)
 
     def _next_hop(self, now: Time, mine: OwnSubscription) -> NodeId:
         x, y, *_ = leg(mine.active.subscription.region, now)[0]
@@ -335,6 +342,7 @@ class SubscriptionRegistry:
                 mine.owner, mine.confirmed = None, now
                 mine.active.handovers = min(mine.active.handovers + 1, MOST_HOMES)
             if mine.owner is None and now - mine.told > UNANSWERED:
+                mine.epoch += 1
                 again.append(mine)
         self._send_updates(now, again)
 
