@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from nearcast.protocols.voronoi.site import Site
 from nearcast.protocols.voronoi.vso_messages import RecordCopies
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ActiveSubscription, ThrottleOptions
+from nearcast.service.cluster.handover import find_overtaken
 from nearcast.service.cluster.messages import (
     SubscriptionEnded,
     SubscriptionHint,
@@ -382,6 +384,15 @@ def test_what_is_so_late_that_it_was_forgotten_is_not_taken_for_new() -> None:
 
 
 # Clients who come from another node, and what comes late.
+
+
+def test_what_a_client_missed_is_overtaken_if_it_is_overdue_and_a_later_one_was_received() -> None:
+    _, made = accepted_publications((10, 0.0, 0.0), (20, 0.0, 0.0), (30, 0.0, 0.0), (40, 0.0, 0.0))
+    made.node[:] = 7, 7, 8, 7
+    received = np.array([False, True, False, False])
+    missed = np.array([0, 2, 3])
+    assert find_overtaken(made, received, missed, overdue=50).tolist() == [True, False, False]
+    assert find_overtaken(made, received, missed, overdue=10).tolist() == [False, False, False]
 
 
 class Arrived:
