@@ -359,6 +359,21 @@ def test_after_a_handover_the_new_node_has_the_states_and_after_its_end_none() -
     assert asked(one.welcome(3, join, "b", ENTITY + 1)) == [state(1.0)]
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_state_that_was_lost_while_the_client_was_handed_over_is_published_again(
+    replaced: bool,
+) -> None:
+    one = published(TimedCore(["ws://b"]).opened(), state(1.0))
+    one.ask(state(2.0))
+    one.get(1, MovedNotice("ws://b", "a ticket"))
+    assert one.connected(2) == [], "first, the former node must answer"
+    (join,) = [effect for effect in one.lost(1) if isinstance(effect, Ask)]
+    if replaced:
+        one.ask(state(3.0))
+    found = [state(3.0)] if replaced else [state(2.0)]
+    assert asked(one.welcome(2, join.number, "b")) == found
+
+
 # Time to come back.
 
 

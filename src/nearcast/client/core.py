@@ -229,6 +229,8 @@ class ClientCore:
             for number, pending in self._requests.take_sent_on(found.number):
                 if pending.purpose is Purpose.APPLICATION:
                     self._took_effect(number, pending.request)
+                    if retains(pending.request):  # and a node that takes us over may not know it
+                        self.states.mark_missing(pending.request)
                     self._fail(number, pending, found.closed)
             if found.number == self._order.former:
                 self._out += self._order.release()
@@ -463,6 +465,7 @@ class ClientCore:
             self._await_last_messages(former)
             self._out.append(Told(HandedOver(self.node, connection.url or "")))
             self._serve()
+            self._publish_missing_states()
             return
         self._out.append(Welcomed(self.entity))
         if self.phase is Phase.OPENING:
@@ -549,7 +552,7 @@ class ClientCore:
 
     def _state_refused(self, request: wire.PublishRequest, why: Refused) -> None:
         if str(why).startswith(wire.BUSY):  # as states of this batch wait, which it makes first
-            self.states.busy(request)
+            self.states.mark_missing(request)
         else:
             self.states.refused(request)
             whose = f"of {request.name or self.name!r} on channel {request.channel!r}"

@@ -78,9 +78,11 @@ class PublishedStates:
             del self._missing[key]
         return [self._states[key][1] for key in left]
 
-    def busy(self, request: PublishRequest) -> None:
-        """The node wants it later."""
-        self._missing[request.name, request.channel] = None
+    def mark_missing(self, request: PublishRequest) -> None:
+        """The node wants it later, or may not have got it."""
+        key = request.name, request.channel
+        if key in self._states:
+            self._missing[key] = None
 
     def refused(self, request: PublishRequest) -> None:
         del self._states[request.name, request.channel]

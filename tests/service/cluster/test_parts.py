@@ -2,9 +2,11 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
@@ -14,8 +16,10 @@ from nearcast.model import commands
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.site import Site
+from nearcast.protocols.voronoi.vso_messages import RecordCopies
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ActiveSubscription, ThrottleOptions
+from nearcast.service.cluster.handover import find_overtaken
 from nearcast.service.cluster.messages import (
     SubscriptionEnded,
     SubscriptionHint,
@@ -204,6 +208,7 @@ class Home:
         self.site = Site(ME, out, Random(1), lambda: self.now, Parameters())
         self.site.found((0.0, 0.0))
         self.sent: list[tuple[NodeId, Message]] = []
+        self.announced: list[tuple[NodeId, Message]] = []  # all that was sent before
         self.remote_subscriptions = RemoteSubscriptions()
         self.registry = SubscriptionRegistry(
             ME, lambda: self.site, self.remote_subscriptions, lambda to, m: self.sent.append((to,
@@ -217,6 +222,7 @@ class Home:
         self.settle()
         self.registry.tick(self.now)
         sent, self.sent = self.sent, []
+        self.announced += sent
         return sent
 
     def settle(self) -> None:
@@ -299,6 +305,33 @@ def test_what_nobody_confirms_any_more_is_told_anew_in_a_higher_version() -> Non
     assert home.registry.owner(11) in (ME, None)
 
 
+def test_what_another_site_owns_goes_there_until_that_site_sends_it_back() -> None:
+    home = Home()
+    record = record_of(THERE, wanted(21, 5.0), home.now, 0)
+    copied = replace(record, epoch=2, owner=THERE)
+    home.site.on(RecordCopies((copied,)), THERE)
+    later = replace(record, version=record.version + 1)
+    home.sent.clear()
+    home.registry.receive(SubscriptionUpdate((later,), hops=3), ELSEWHERE)
+    assert home.sent == [(THERE, SubscriptionUpdate((later,), hops=4))]
+    assert home.site.owner(21) == THERE
+    home.registry.receive(SubscriptionUpdate((later,), hops=5), THERE)
+    found = home.site.record(21)
+    assert found is not None
+    assert (found.owner, found.epoch, found.version) == (ME, 3, later.version)
+
+
+def test_what_is_announced_again_is_taken_in_a_later_epoch() -> None:
+    home = Home()
+    home.site.set_representatives({THERE: (0.0, 0.0)})
+    home.site.mesh.leave()
+    home.want(11, 5.0)
+    home.pass_on(UNANSWERED + 1)
+    home.pass_on(UNANSWERED + 1)
+    updates = [m for _, m in home.announced if isinstance(m, SubscriptionUpdate)]
+    assert [[record.epoch for record in one.records] for one in updates] == [[0], [1], [2]]
+
+
 def test_a_dead_nodes_clients_want_nothing_and_what_it_owned_is_told_anew() -> None:
     home = Home()
     home.registry.receive(
@@ -351,6 +384,15 @@ def test_what_is_so_late_that_it_was_forgotten_is_not_taken_for_new() -> None:
 
 
 # Clients who come from another node, and what comes late.
+
+
+def test_what_a_client_missed_is_overtaken_if_it_is_overdue_and_a_later_one_was_received() -> None:
+    _, made = accepted_publications((10, 0.0, 0.0), (20, 0.0, 0.0), (30, 0.0, 0.0), (40, 0.0, 0.0))
+    made.node[:] = 7, 7, 8, 7
+    received = np.array([False, True, False, False])
+    missed = np.array([0, 2, 3])
+    assert find_overtaken(made, received, missed, overdue=50).tolist() == [True, False, False]
+    assert find_overtaken(made, received, missed, overdue=10).tolist() == [False, False, False]
 
 
 class Arrived:
@@ -443,8 +485,8 @@ def test_silent_entities_are_asked_for_and_go_if_their_node_does_not_know_them()
         block_of(ELSEWHERE): [78],
     }
     assert remote_entities.due_for_check(later + UNCHECKED) == {}, "they have been asked for"
-    assert not remote_entities.on_absent(78, THERE), "it is not there, but elsewhere"
-    assert remote_entities.on_absent(77, THERE)
+    assert not remote_entities.on_absent(78, block_of(THERE)), "it is not there, but elsewhere"
+    assert remote_entities.on_absent(77, block_of(THERE))
     assert len(remote_entities) == 2
 
 

@@ -68,3 +68,15 @@ FOUND = {
 def test_what_a_seed_has_found_stays_found(what: str) -> None:
     seed, settings = FOUND[what]
     run_cluster(cluster_scenario(seed, **settings))
+
+
+# Likewise with faults of all kinds.
+MIXED_FOUND = {
+    7146: "clients of a node that was cut off from the others, and then left, knew no other node",
+    7207: "a late publication of a node that had left kept the state of a client that had moved",
+}
+
+
+@pytest.mark.parametrize("seed", MIXED_FOUND)
+def test_what_mixed_faults_have_found_stays_found(seed: int) -> None:
+    run_cluster(mixed_scenario(seed))

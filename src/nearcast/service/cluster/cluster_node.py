@@ -296,7 +296,7 @@ class ClusterNode:
             case EntityCheck(entities):
                 self._on_check(entities, sender)
             case EntitiesAbsent(entities):
-                self._on_absent(entities, sender)
+                self._on_absent(entities, block_of(sender))
             case ClusterJoinRequest():
                 self._on_join_request(message, sender)
             case ClusterJoinReply():
@@ -459,11 +459,14 @@ class ClusterNode:
         self.routing.send_states(list(self.nodes if nodes is None else nodes), clients)
 
     def _check_entities(self, now: Time) -> None:
-        """Asks each node about those of its clients without news lately."""
-        unchecked = self.realm.remote_entities.due_for_check(now)
-        for node in self.nodes:
-            if block_of(node) in unchecked:
-                self._out.send(node, EntityCheck(tuple(unchecked[block_of(node)])))
+        """Asks each node about those of its clients without news lately. What came late of a node
+        that is no member any more nobody can confirm."""
+        nodes = {block_of(node): node for node in self.nodes}
+        for block, entities in self.realm.remote_entities.due_for_check(now).items():
+            if block in nodes:
+                self._out.send(nodes[block], EntityCheck(tuple(entities)))
+            else:
+                self._on_absent(entities, block)
 
     def _on_check(self, entities: Sequence[NodeId], sender: NodeId) -> None:
         here = {client.entity for client in self.realm.clients if client is not None}
@@ -471,11 +474,11 @@ class ClusterNode:
         if absent:
             self._out.send(sender, EntitiesAbsent(tuple(absent)))
 
-    def _on_absent(self, entities: Sequence[NodeId], sender: NodeId) -> None:
-        """They are not there any more. Perhaps they are on a node whose message was lost."""
-        lost = [e for e in entities if self.realm.remote_entities.on_absent(e, sender)]
+    def _on_absent(self, entities: Sequence[NodeId], block: int) -> None:
+        """They are not clients of this node. Perhaps they are on one whose message was lost."""
+        lost = [e for e in entities if self.realm.remote_entities.on_absent(e, block)]
         if lost:
-            others = [node for node in self.nodes if node != sender]
+            others = [node for node in self.nodes if block_of(node) != block]
             self._out.send_many(others, RetainedStatesRequest(tuple(lost)))
 
     def on_link_broken(self, node: NodeId) -> None:
@@ -503,7 +506,9 @@ class ClusterNode:
         self._out.relays.pop(node, None)
         self.registry.on_node_lost(self._clock(), node)
         self.realm.remote_entities.on_node_lost(node)
-        if not self.stopping:  # else the others live on, and clients need to know them
+        # A node that stops, or has lost the last other one, is perhaps cut off from nodes that live
+        # on: its clients need their addresses when it fails.
+        if self.nodes and not self.stopping:
             self._connections.set_urls(self.urls())
 
     # Time.

@@ -33,12 +33,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import CloseCode
 from nearcast.errors import MalformedMessageError, Refused
 from nearcast.matching import MATCHERS
-from nearcast.matching.matcher import Integers
+from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.subscription import Formula, NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.records import leg
@@ -56,6 +57,7 @@ from nearcast.service.cluster.messages import (
     RetainedStatesRequest,
     TransferredSubscription,
 )
+from nearcast.service.cluster.realm import OVERDUE
 from nearcast.service.cluster.recent_history import (
     LATE,
     SEARCHED,
@@ -609,7 +611,9 @@ class Handover:
         began, ended = spans[place].T
         t = recent.publications.t[index]
         new = (t >= np.maximum(began, since)) & (t < ended)
-        new &= ~np.isin(recent.ids[index], np.fromiter(had.publications, np.int64))
+        received = np.isin(recent.ids, np.fromiter(had.publications, np.int64))
+        overdue = realm.now - OVERDUE
+        new &= ~received[index] & ~find_overtaken(recent.publications, received, index, overdue)
         hears: dict[int, list[tuple[int, SubscriptionVersion]]] = {}
         for one, which in zip(index[new].tolist(), place[new].tolist(), strict=True):
             hears.setdefault(one, []).append(wanted[which])
@@ -622,6 +626,18 @@ class Handover:
             self._out.put(DeliverMissed(connection, client, accepted, made, numbers, ids))
         told = frozenset(recent.ids[list(hears)].tolist())
         realm.earlier_deliveries[client.slot] = replace(had, publications=had.publications | told)
+
+
+def find_overtaken(
+    publications: Batch, received: NDArray[np.bool_], index: Integers, overdue: Time
+) -> NDArray[np.bool_]:
+    """Which of these are overdue, though a later one of the same publisher was received? They are
+    not delivered any more, as `ClusterRealm.receive_remote` says."""
+    _, whose = np.unique(publications.node, return_inverse=True)
+    latest = np.zeros(len(whose), np.int64)  # by publisher
+    np.maximum.at(latest, whose[received], publications.t[received])
+    t = publications.t[index]
+    return (t < overdue) & (t < latest[whose[index]])
 
 
 def has_bounded_area(active: ActiveSubscription) -> bool:

@@ -7,7 +7,7 @@ overtake each other between nodes: what arrives late of an entity that has left 
 node that last published for an entity is its home.
 
 Messages can also be lost, with a link or a node. So the home of an entity that has been silent for
-`UNCHECKED` is asked whether it is still there.
+`UNCHECKED` is asked whether it is still there; without a home that is a member it is dropped.
 """
 
 from msgspec import Struct
@@ -131,10 +131,10 @@ class RemoteEntities:
                     found.setdefault(known.block, []).append(entity)
         return found
 
-    def on_absent(self, entity: int, node: NodeId) -> bool:
-        """This node says that it is not there. Returns whether its home is unknown now."""
+    def on_absent(self, entity: int, block: int) -> bool:
+        """It is not on the node of this block. Returns whether its home is unknown now."""
         known = self._known.get(entity)
-        if known is not None and known.block == block_of(node):
+        if known is not None and known.block == block:
             self._drop(entity)
         return entity not in self._known
 

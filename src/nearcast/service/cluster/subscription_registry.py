@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Message
@@ -23,7 +24,7 @@ from nearcast.protocols.voronoi.site import (
     Site,
     SiteEvent,
 )
-from nearcast.protocols.voronoi.vso_messages import Record, Version
+from nearcast.protocols.voronoi.vso_messages import Epoch, Record, Version
 from nearcast.service.client_state import ActiveSubscription
 from nearcast.service.cluster.messages import (
     SubscriptionEnded,
@@ -52,10 +53,15 @@ Part = TypeVar("Part")
 
 
 class OwnSubscription(Struct):
-    """One subscription of a client of this node, and the site that owns it."""
+    """One subscription of a client of this node, and the site that owns it.
+
+    `epoch`: below that of whoever takes it next. Each time that it is announced again, another site
+    may take it than the one whose answer is late: not in the same epoch.
+    """
 
     active: ActiveSubscription
     owner: NodeId | None = None
+    epoch: Epoch = 0
     told: Time = 0
     confirmed: Time = 0  # or when a version was first announced that nobody has confirmed yet
 
@@ -115,7 +121,8 @@ class SubscriptionRegistry:
 
     def _record(self, mine: OwnSubscription) -> Record:
         active = mine.active
-        return record_of(self._me, active.subscription, active.since, active.handovers)
+        record = record_of(self._me, active.subscription, active.since, active.handovers)
+        return replace(record, epoch=mine.epoch)
 
     def _next_hop(self, now: Time, mine: OwnSubscription) -> NodeId:
         x, y, *_ = leg(mine.active.subscription.region, now)[0]
@@ -126,7 +133,7 @@ class SubscriptionRegistry:
         targets: dict[NodeId, list[Record]] = {}
         for mine in several:
             mine.told = now
-            target = mine.owner if mine.owner is not None else self._next_hop(now, mine)
+            target = self._me if mine.owner is None else mine.owner  # this site may know the owner
             targets.setdefault(target, []).append(self._record(mine))
         for target, records in targets.items():
             for some in _chunks(records):
@@ -192,13 +199,16 @@ class SubscriptionRegistry:
             case SubscriptionHint(records):
                 self._on_hint(records)
             case SubscriptionUpdate(records, hops):
-                self._on_update(records, hops)
+                self._on_update(records, hops, sender)
             case SubscriptionEnded(ended, hops):
                 self._on_ended(ended, hops)
             case SubscriptionOwned(held):
                 self._on_held(held, sender)
 
-    def _on_update(self, records: Iterable[Record], hops: int) -> None:
+    def _on_update(self, records: Iterable[Record], hops: int, sender: NodeId) -> None:
+        """Takes what is new or this site's. What another site owns goes there, wherever its area
+        is: only the owner gives a record away, else two would own it. An owner that sends it back
+        does not own it."""
         site, now = self._site(), self._site().ownership.now
         elsewhere: dict[NodeId, list[Record]] = {}
         for record in records:
@@ -215,10 +225,11 @@ class SubscriptionRegistry:
                 if site.hold(record) is known:  # nothing new: it was asked again
                     self._owned.setdefault(home, []).append((known.id, known.version))
                 continue
-            x, y, *_ = leg(record.region, now)[0]
-            hop = site.next_hop((x, y))
-            if known is not None and self._is_member(known.owner) and hops == 1:
-                hop = known.owner
+            if known is not None and known.owner != sender and self._is_member(known.owner):
+                hop: NodeId | None = known.owner
+            else:
+                x, y, *_ = leg(record.region, now)[0]
+                hop = site.next_hop((x, y))
             if hop is None or hops >= MOST_HOPS:
                 site.hold(record)
             else:
@@ -331,6 +342,7 @@ class SubscriptionRegistry:
                 mine.owner, mine.confirmed = None, now
                 mine.active.handovers = min(mine.active.handovers + 1, MOST_HOMES)
             if mine.owner is None and now - mine.told > UNANSWERED:
+                mine.epoch += 1
                 again.append(mine)
         self._send_updates(now, again)
 

@@ -25,7 +25,7 @@ from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.protocols.voronoi.vso_messages import Record
 from nearcast.service.cluster.realm import OVERDUE
 from nearcast.service.cluster.scaling import Role
-from nearcast.sim.cluster.client_host import HOLD_BACK, ClientHost
+from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
 from nearcast.sim.cluster.truth import DueDeliveries, Pair
 from nearcast.space.motion import FOREVER, SECOND, Time
@@ -166,16 +166,16 @@ class ClusterChecker:
         latest = self._latest.get(key, (0, 0))
         if made > latest:
             self._latest[key] = made
-        elif not self._may_be_late(client, message.t):
+        elif not self._may_be_late(client, message.t, connection.sent_at[message.publication]):
             self._fail(
                 f"{client.name} got publication {message.publication} of {message.source}, made at"
                 f" {message.t}, after {latest[1]}, made at {latest[0]}"
             )
 
-    def _may_be_late(self, client: ClientHost, made: Time) -> bool:
-        now = self._now()
-        most = OVERDUE + HOLD_BACK + 2 * self._skew + SECOND
-        return now - made < most and self._faults.explains(made, now, client.number)
+    def _may_be_late(self, client: ClientHost, made: Time, sent: Time) -> bool:
+        """A client that does not read gets it later than its server has sent it."""
+        most = OVERDUE + 2 * self._skew + SECOND
+        return sent - made < most and self._faults.explains(made, self._now(), client.number)
 
     def lost_server(self, client: ClientHost, reason: str) -> None:
         """A client has lost its connection, and no fault of its own did that."""

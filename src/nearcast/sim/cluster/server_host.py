@@ -73,6 +73,7 @@ class SimulatedConnection(Connection):
         self.entity = -1  # as the client knows it, for the trace
         self.traced: dict[int, int] = {}  # by the client's number of a subscription: the trace's
         self.held: list[tuple[Any, int, PublicationId | None]] = []  # while it is paused
+        self.sent_at: dict[PublicationId, Time] = {}  # or held, for a client that does not read
         self.open = False  # as the server knows it
         self.closing = False  # the server has said that it closes it
 
@@ -332,6 +333,8 @@ class ServerHost:
         self, connection: SimulatedConnection, item: Any, size: int,
         publication: PublicationId | None = None,
     ) -> None:  # fmt: skip
+        if publication is not None:
+            connection.sent_at.setdefault(publication, self.world.now)
         if connection.paused:
             connection.held.append((item, size, publication))
             return
