@@ -1,4 +1,4 @@
-"""Figures of [VSO], drawn as in the paper, and three for open questions."""
+"""Figures of [VSO], drawn as in the paper, and four for open questions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from nearcast.pipeline.report.charts import Axis, Series
 from nearcast.pipeline.report.formatting import count, number, rate, share
 from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.protocols.voronoi.vso_messages import Cast, Notify, ReplicaMatch
+from nearcast.sim.settings import CLUSTER
 from nearcast_papers.charts import legend_chart
 from nearcast_papers.paper import NotMeasuredError
 from nearcast_papers.voronoi import structure
@@ -302,6 +303,42 @@ def draw_candidates(measures: VSOMeasures) -> list[Plot]:
             matchers,
         ),
     ]
+
+
+def draw_servers(measures: VSOMeasures) -> list[Plot]:
+    """The figure "servers"."""
+    bytes_sent: list[Series] = []
+    latency: list[Series] = []
+    for place, (protocol, name) in enumerate((("vso", "owners match"), (CLUSTER, "homes match"))):
+        found = {}
+        for nodes in SIZES:
+            with suppress(NotMeasuredError):
+                found[float(nodes)] = measures.served(protocol, nodes)
+        if not found:
+            continue
+        style, sizes = series_style(place), list(found)
+        for dash, (what, part) in enumerate(
+            (("to clients", "to_clients"), ("between servers", "to_servers"))
+        ):
+            heights = [getattr(one, part) for one in found.values()]
+            bytes_sent.append(
+                Series(name=f"{name}: {what}", x=sizes, y=heights, style=style, dash=dash)
+            )
+        delays = [one.latency_ms for one in found.values()]
+        wrong = sum(one.wrong for one in found.values())
+        latency.append(
+            Series(name=f"{name} ({wrong} deliveries wrong)", x=sizes, y=delays, style=style)
+        )
+    return [
+        *legend_chart(
+            "servers-bytes", "Bytes that servers send for each publication",
+            Axis("nodes", count, low=0), Axis("bytes", number, low=0), bytes_sent,
+        ),
+        *legend_chart(
+            "servers-latency", "Mean time to a delivery, 100 ms to a message",
+            Axis("nodes", count, low=0), Axis("milliseconds", number, low=0), latency,
+        ),
+    ]  # fmt: skip
 
 
 def draw_tide(measures: VSOMeasures) -> list[Plot]:

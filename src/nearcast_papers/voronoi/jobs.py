@@ -245,6 +245,21 @@ def roles(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> DataFra
     )
 
 
+def server_traffic(messages: DataFrame) -> DataFrame:
+    """Bytes that servers send each other, and that they send to clients."""
+    return query_sql(
+        """
+        SELECT run,
+               coalesce(sum(bytes) FILTER (WHERE `to` >= {first}), 0) AS to_servers,
+               coalesce(sum(bytes) FILTER (WHERE `to` <  {first}), 0) AS to_clients
+        FROM {messages} WHERE node >= {first}
+        GROUP BY run
+        """,
+        messages=messages,
+        first=FIRST_SERVER,
+    )
+
+
 def publications_made(publications: DataFrame) -> DataFrame:
     return query_sql(
         "SELECT run, count(*) AS publications FROM {publications} GROUP BY run",

@@ -23,6 +23,7 @@ from nearcast_papers.voronoi.scenarios import (
     LIMIT,
     MIN_MATCHERS,
     SERVER_LIMIT,
+    SERVERS,
     SQUARES,
     STABLE,
     STAYING,
@@ -72,6 +73,15 @@ class CandidateResult(Struct, frozen=True):
     consistency: float
     servers: dict[int, int]
     clients: dict[int, int]
+
+
+class ServedResult(Struct, frozen=True):
+    """What serving some nodes was like: bytes are for each publication."""
+
+    wrong: int  # missed, spurious or duplicate deliveries
+    latency_ms: float
+    to_servers: float
+    to_clients: float
 
 
 class VSOMeasures(PaperMeasures):
@@ -223,6 +233,20 @@ class VSOMeasures(PaperMeasures):
             {row["second"]: row["matchers"] - row["servers"] for row in rows},
         )
 
+    def served(self, protocol: str, nodes: int) -> ServedResult:
+        """The same nodes, served by matchers of VSO or by a cluster."""
+        chosen = served_runs(protocol) | {"nodes": nodes}
+        (totals,) = self.rows("delivery_totals", **chosen)
+        (sent,) = self.rows("server_traffic", **chosen)
+        (made,) = self.rows("publications_made", **chosen)
+        publications = made["publications"]
+        return ServedResult(
+            totals["missed"] + totals["spurious"] + totals["duplicates"],
+            totals["latency_mean_ms"],
+            sent["to_servers"] / publications,
+            sent["to_clients"] / publications,
+        )
+
     def everywhere(self, table: str) -> list[dict[str, Any]]:
         return self.rows(table)
 
@@ -244,6 +268,11 @@ def scale_runs() -> dict[str, Any]:
         "matchers": 1, "churn_by": "leave", "join_rate": JOIN_RATE, "limit": LIMIT,
         "insertion_trigger": 5,
     }  # fmt: skip
+
+
+def served_runs(protocol: str) -> dict[str, Any]:
+    chosen = {"matchers": SERVERS, "insertion_trigger": 0} if protocol == "vso" else {}
+    return {"protocol": protocol, **chosen}
 
 
 def area_runs() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.scenario import Scenario
+from nearcast.sim.settings import CLUSTER
 
 STEP_MS = 100.0
 STEP_RATE = 10.0  # publications per second: one in each step
@@ -29,6 +30,7 @@ CROWD, STAYING = 120, 30  # nodes that come and go, and that are there all the t
 # takes so many subscriptions.
 CANDIDATES = {"servers": 3, "both": 1}
 SERVER_LIMIT = 40.0
+SERVERS = 4  # that serve all, where matching at owners is compared with matching at homes
 IDLE = 0.0, 0.5  # share of its limit up to which a matcher leaves
 
 
@@ -45,6 +47,8 @@ class VSOPreset(Struct, frozen=True):
     phase_s: float  # of joining, of churning, of stabilising
     blasts: tuple[float, ...]
     blast_s: float
+    served: tuple[int, ...]  # nodes that SERVERS serve
+    served_s: float
     one_in: int  # publications of which deliveries are kept
     sample_ms: float
 
@@ -58,14 +62,16 @@ QUICK = VSOPreset(
     rate=2.0, buffer=32.0, sizes=(50, 100, 200), nine=(50, 100, 200), nine_s=45.0,
     churn={50: (1.0, 2.0, 5.0, 10.0), 100: (1.0, 5.0, 10.0)}, mortal=(1.0, 5.0, 10.0),
     phase_s=60.0,
-    blasts=(0.0, 64.0, 192.0), blast_s=40.0, one_in=4, sample_ms=1000.0,
+    blasts=(0.0, 64.0, 192.0), blast_s=40.0,
+    served=(50, 100), served_s=30.0, one_in=4, sample_ms=1000.0,
 )  # fmt: skip
 FULL = VSOPreset(
     rate=STEP_RATE, buffer=10.0, sizes=(50, 100, 200, 500, 1000),
     nine=(50, 100, 200, 300, 400, 500), nine_s=300.0,
     churn=dict.fromkeys(STABLE, (1.0, 2.0, 3.0, 5.0, 8.0, 10.0)),
     mortal=(1.0, 2.0, 3.0, 5.0, 8.0, 10.0), phase_s=100.0,
-    blasts=(0.0, 32.0, 64.0, 128.0, 192.0), blast_s=100.0, one_in=64, sample_ms=2000.0,
+    blasts=(0.0, 32.0, 64.0, 128.0, 192.0), blast_s=100.0,
+    served=(50, 100, 200), served_s=100.0, one_in=64, sample_ms=2000.0,
 )  # fmt: skip
 SIZES, NINE = FULL.sizes, FULL.nine
 CHURN = FULL.churn[50]
@@ -125,9 +131,28 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
                         preset, STABLE[0], rate, candidates=who, servers=servers,
                         server_limit=SERVER_LIMIT, least=MIN_MATCHERS,
                     )  # fmt: skip
+        case "servers":
+            for nodes in preset.served:
+                yield scenario(
+                    preset, nodes, preset.served_s, matchers=SERVERS, candidates="servers",
+                    insertion_trigger=0, join_rate=0.0, one_in=1,
+                )  # fmt: skip
+                yield cluster_scenario(preset, nodes)
         case "tide":
             for idle in IDLE:
                 yield tide_scenario(preset, idle)
+
+
+def cluster_scenario(preset: VSOPreset, nodes: int) -> Scenario:
+    """The same world, served by a cluster of `nearcast node`."""
+    settings = {
+        "latency_ms": STEP_MS, "rate": preset.rate, "motion": "steps", "payload": 0,
+        "servers": SERVERS, "retain": 0.0, "sample_ms": preset.sample_ms, "one_in": 1,
+    }  # fmt: skip
+    return Scenario(
+        protocol=CLUSTER, workload="clustering", nodes=nodes, seconds=preset.served_s,
+        record="brief", settings=settings,
+    )  # fmt: skip
 
 
 def churn_scenario(preset: VSOPreset, nodes: int, rate: float, **more: Any) -> Scenario:
