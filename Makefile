@@ -44,6 +44,7 @@ setup: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
 	$(BIN)/python -m nearcast.cli.compile_kernels
+	$(BIN)/python -m nearcast.cli.archive_classes
 	touch .venv/ready
 
 clean:
