@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # modules and tests stay; the garbage collector need not look at them again
-    gc.set_threshold(20_000)  # few cycles are made; looking for them took a twentieth of the time
+    gc.set_threshold(20_000)  # few cycles are made; looking for them takes time
     gc.enable()
 
 

@@ -1,6 +1,6 @@
 """`python -m nearcast.cli.archive_classes`: Spark starts in half the time with what this leaves.
 
-Java reads and verifies some ten thousand classes of Spark in every process. Here it writes those of
+Java reads and verifies the classes of Spark in every process. Here it writes those of
 one small analysis into a file, which `pipeline.spark.session` gives to every later one.
 `make setup` runs this.
 """
