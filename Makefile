@@ -43,6 +43,8 @@ setup: .venv/ready
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Nearcast needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
+	$(BIN)/python -m nearcast.cli.compile_kernels
+	$(BIN)/python -m nearcast.cli.archive_classes
 	touch .venv/ready
 
 clean:

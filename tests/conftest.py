@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling
 
 from nearcast.pipeline.spark.session import start
-from support.compile_once import FirstNode, alone, compile_once
+from support.compile_once import Kernels, alone, compile_once
 from support.schedule import rank, work_unit
 
 # Keep bytecode whatever the environment says. The suite starts hundreds of processes, and each
@@ -35,11 +35,11 @@ settings.load_profile("nearcast")
 class OneSpark(LoadFileScheduling):
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
-        self._first_node = FirstNode()  # starts while the processes collect their tests
+        self._kernels = Kernels()  # while the processes collect their tests
 
     def schedule(self) -> None:
         if self.collection is None:
-            self._first_node.wait()
+            self._kernels.wait()
         super().schedule()
 
     def _split_scope(self, nodeid: str) -> str:
@@ -65,6 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # modules and tests stay; the garbage collector need not look at them again
+    gc.set_threshold(20_000)  # few cycles are made; looking for them takes time
     gc.enable()
 
 

@@ -50,22 +50,13 @@ def compile_once() -> None:
     Dispatcher.compile = compile_or_wait
 
 
-class FirstNode:
-    """A node that is started and stopped before all tests, and compiles what every node needs.
-
-    Otherwise the first nodes of several tests would do so at the same time, and be late.
-    """
+class Kernels:
+    """Compiled before all tests, if they are not yet or have changed: the first nodes of several
+    tests would compile them at the same time, and be late."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "nearcast.cli", "node", "--json", "--port", "0"]
-        self._process = subprocess.Popen(
-            [*command, "--no-record"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        command = [sys.executable, "-m", "nearcast.cli.compile_kernels"]
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     def wait(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("}"):  # it has said where it listens
-                break
-        self._process.terminate()
-        self._process.communicate()
+        assert self._process.wait() == 0

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
 
-# First those that compile kernels, because nodes of a cluster must not wait for that. Then tests
-# that wait for other processes and tests that compute take turns.
+# Tests that wait for other processes and tests that compute take turns, the longest first.
 LONG_FILES = (
     "tests/protocols/voronoi/test_vso_heals.py",
     "tests/matching/test_contract.py",
@@ -23,14 +22,17 @@ LONG_FILES = (
     "tests/test_docs.py",
     "tests/test_packaging.py",
     "tests/client/test_several_nodes.py",
+    "tests/client/test_terminal.py",
     "tests/monitor/test_cluster_page.py",
     "tests/protocols/voronoi/test_von.py",
     "tests/monitor/test_page.py",
+    "tests/pipeline/report/test_reports.py",
     "tests/protocols/voronoi/test_vso_calm.py",
     "tests/peer/test_peer.py",
     "tests/demo/test_up.py",
     "tests/workloads/test_planetpi4.py",
     "tests/service/cluster/test_stopped_node.py",
+    "tests/service/cluster/test_ordering.py",
     "tests/fuzz/test_fuzz.py",
     "tests/demo/test_ship_page.py",
     "tests/protocols/psense/test_peer.py",
@@ -44,11 +46,14 @@ LONG_FILES = (
     "tests/protocols/voronoi/test_mesh.py",
     "tests/client/test_javascript.py",
     "tests/protocols/relays/test_layer.py",
+    "tests/protocols/relays/test_peer.py",
     "tests/peer/test_bad_peers.py",
     "tests/protocols/drtree/test_faults.py",
     "tests/demo/test_peer_bots.py",
     "tests/protocols/drtree/test_placement.py",
     "tests/service/test_realm.py",
+    "tests/service/test_presence_load.py",
+    "tests/matching/test_rtree_matcher.py",
     "tests/papers/test_relays_paper.py",
     "tests/service/cluster/test_parts.py",
     "tests/space/test_voronoi.py",

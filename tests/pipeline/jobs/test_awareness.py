@@ -6,6 +6,7 @@ places and sizes, so that the grid must not lose anyone; the oracle compares all
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from math import dist, inf
 from random import Random
@@ -89,14 +90,12 @@ def a_publication(t: int) -> Row:
     return row | dict.fromkeys(("x", "y", "z", "rx", "ry", "rz"), 0.0)
 
 
+@cache  # not when the tests are collected: every process does that
 def traces() -> dict[str, Trace]:
     chance = Random(4)
     runs = {f"run{i}": a_run(f"run{i}", chance) for i in range(120)}
     runs["unseen"] = {**a_run("unseen", Random(8)), "views": []}
     return runs
-
-
-RUNS = traces()
 
 
 def regions_at(trace: Trace, now: int) -> dict[int, list[Shape | Formula]]:
@@ -160,7 +159,9 @@ def samples(trace: Trace) -> list[Row]:
     return answer
 
 
-SAMPLES = {run: samples(trace) for run, trace in RUNS.items()}
+@cache
+def all_samples() -> dict[str, list[Row]]:
+    return {run: samples(trace) for run, trace in traces().items()}
 
 
 def measures(rows: list[Row]) -> Row:
@@ -190,7 +191,7 @@ def measures(rows: list[Row]) -> Row:
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession) -> Iterator[dict[str, DataFrame]]:
     frames = {
-        table: frame(spark, table, [row for trace in RUNS.values() for row in trace[table]])
+        table: frame(spark, table, [row for trace in traces().values() for row in trace[table]])
         for table in TABLES
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -201,7 +202,7 @@ def tables(spark: SparkSession) -> Iterator[dict[str, DataFrame]]:
 
 
 def test_the_sample_worlds_have_hits_and_errors_of_every_kind() -> None:
-    rows = [row for those in SAMPLES.values() for row in those]
+    rows = [row for those in all_samples().values() for row in those]
     for fate in ("true_positives", "false_positives", "false_negatives", "true_negatives"):
         assert sum(row[fate] for row in rows) > 300, fate
 
@@ -209,7 +210,7 @@ def test_the_sample_worlds_have_hits_and_errors_of_every_kind() -> None:
 def test_totals_are_those_of_the_naive_comparison(tables: dict[str, DataFrame]) -> None:
     wanted = [
         {"run": run, "nodes": len({row["node"] for row in rows}), **measures(rows)}
-        for run, rows in SAMPLES.items()
+        for run, rows in all_samples().items()
         if rows
     ]
     assert "unseen" not in {row["run"] for row in wanted}
@@ -218,7 +219,7 @@ def test_totals_are_those_of_the_naive_comparison(tables: dict[str, DataFrame]) 
 
 def test_each_node_has_its_own_awareness(tables: dict[str, DataFrame]) -> None:
     wanted = []
-    for run, rows in SAMPLES.items():
+    for run, rows in all_samples().items():
         for node in {row["node"] for row in rows}:
             mine = [row for row in rows if row["node"] == node]
             wanted.append({"run": run, "node": node, **measures(mine)})
@@ -227,8 +228,8 @@ def test_each_node_has_its_own_awareness(tables: dict[str, DataFrame]) -> None:
 
 def test_seconds_count_from_publication_message_or_position(tables: dict[str, DataFrame]) -> None:
     wanted = []
-    for run, rows in SAMPLES.items():
-        trace = RUNS[run]
+    for run, rows in all_samples().items():
+        trace = traces()[run]
         first = trace["publications"] or trace["messages"] or trace["positions"]
         begin = min((row["t"] for row in first), default=0)
         for second in {(row["t"] - begin) // SECOND for row in rows}:

@@ -2,11 +2,13 @@
 
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from nearcast.cli.archive_classes import archive_classes
 from nearcast.errors import NoJavaError
 from nearcast.pipeline.spark import session
 
@@ -84,3 +86,24 @@ def test_memory_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("NEARCAST_SPARK_MB", said)
     with pytest.raises(ValueError, match="NEARCAST_SPARK_MB must be"):
         session.memory_mb()
+
+
+def test_java_starts_without_a_word_if_its_archive_of_classes_does_not_fit(tmp_path: Path) -> None:
+    archive = tmp_path / "with a blank.jsa"
+    archive.write_bytes(b"of another Java")
+    java = Path(session.java_home()) / "bin" / "java"
+    flags = ["-Xlog:disable", f"-XX:SharedArchiveFile={archive}"]
+    plain, with_archive = (
+        subprocess.run([java, *more, "-version"], capture_output=True, check=True)
+        for more in ([], flags)
+    )
+    assert with_archive.stdout == plain.stdout
+    assert with_archive.stderr == plain.stderr.replace(b", sharing", b"")
+
+
+@pytest.mark.soak  # starts a Java machine of its own
+def test_classes_are_archived_where_a_session_looks_for_them(tmp_path: Path) -> None:
+    archive = tmp_path / "with a blank.jsa"
+    archive_classes(archive)
+    assert archive.stat().st_size > 10_000_000
+    assert session.class_archive(session.java_home()).parent.name == "__pycache__"

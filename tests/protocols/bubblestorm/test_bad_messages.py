@@ -55,24 +55,29 @@ def small_world(**parameters: Any) -> BubbleStormWorld:
     return joined_world(somewhere(8, 30), 12.0, **parameters)
 
 
-WORLD = small_world()
+@pytest.fixture(scope="module")
+def calm() -> BubbleStormWorld:
+    """Nothing that its tests do changes it."""
+    return small_world()
 
 
 @given(st.lists(ANYTHING, min_size=1, max_size=8))
 @settings(deadline=None, max_examples=30)
-def test_invalid_messages_of_an_unknown_node_change_nothing(messages: list[Message]) -> None:
-    peer = peer_of(WORLD, 3)
+def test_invalid_messages_of_an_unknown_node_change_nothing(
+    calm: BubbleStormWorld, messages: list[Message]
+) -> None:
+    peer = peer_of(calm, 3)
     before = state(peer)
     for message in messages:
-        peer.receive(WORLD.simulation.now, UNKNOWN, message)
+        peer.receive(calm.simulation.now, UNKNOWN, message)
     assert state(peer) == before
 
 
-def test_what_is_oversized_is_no_message() -> None:
+def test_what_is_oversized_is_no_message(calm: BubbleStormWorld) -> None:
     bubble = messages.SubscriptionBubble(1, 1, 1, 1, False, bytes(LONGEST))
     with pytest.raises(WireError):
         CODEC.decode(CODEC.encode(bubble))
-    peer = peer_of(WORLD, 3)
+    peer = peer_of(calm, 3)
     before = state(peer)
     for packet in (b"", bytes(37), bytes(60_000)):
         for message in (
@@ -80,8 +85,8 @@ def test_what_is_oversized_is_no_message() -> None:
             messages.Accept(packet),
             messages.Position(packet),
         ):
-            assert peer.receive(WORLD.simulation.now, UNKNOWN, message) == []
-        peer.receive(WORLD.simulation.now, UNKNOWN, messages.Reply(next(iter(peer.tokens)), packet))
+            assert peer.receive(calm.simulation.now, UNKNOWN, message) == []
+        peer.receive(calm.simulation.now, UNKNOWN, messages.Reply(next(iter(peer.tokens)), packet))
     assert state(peer) == before
 
 
@@ -118,11 +123,11 @@ def test_messages_replayed_by_an_unknown_node_change_nothing() -> None:
         assert state(peer) == before
 
 
-def test_an_unknown_node_cannot_connect() -> None:
-    peer = peer_of(WORLD, 3)
+def test_an_unknown_node_cannot_connect(calm: BubbleStormWorld) -> None:
+    peer = peer_of(calm, 3)
     before = state(peer)
-    far = pack_position(MessageType.CONTACT, UNKNOWN, (9000.0, 0.0, 0.0), 5.0, WORLD.simulation.now)
-    assert peer.receive(WORLD.simulation.now, UNKNOWN, messages.Contact(far)) == []
+    far = pack_position(MessageType.CONTACT, UNKNOWN, (9000.0, 0.0, 0.0), 5.0, calm.simulation.now)
+    assert peer.receive(calm.simulation.now, UNKNOWN, messages.Contact(far)) == []
     assert state(peer) == before
 
 

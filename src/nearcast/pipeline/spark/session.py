@@ -22,7 +22,11 @@ OLDEST_JAVA = 17
 # For a trace with fewer rows, compiling code (Java's or Spark's) takes longer than it saves, and
 # many partitions would be nearly empty.
 LEAN_ROWS = 1_000_000
-LEAN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
+LEAN_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
+    # Enough from the start: Java collects all garbage each time before it takes more.
+    " -XX:MetaspaceSize=256m -Xms512m -Xmn192m"
+)
 LEAN = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -115,23 +119,44 @@ def package_archive() -> str:
     return str(archive)
 
 
-def start(master: str | None = None, *, lean: bool = False, **settings: str) -> SparkSession:
+def class_archive(home: str) -> Path:
+    """Where the classes that Spark loads are kept for this Java, parsed and verified.
+
+    `nearcast.cli.archive_classes` writes it. Java ignores it if it does not fit.
+    """
+    return Path(__file__).parent / "__pycache__" / f"{Path(home).name}.jsa"
+
+
+def start(
+    master: str | None = None,
+    *,
+    lean: bool = False,
+    archive_to: Path | None = None,
+    **settings: str,
+) -> SparkSession:
     """A session on `master` (any Spark URL; default: this machine, all cores).
 
-    `lean`: for work that takes only seconds. `settings` override the defaults; their names are
-    Spark's with `_` for `.`.
+    `lean`: for work that takes only seconds. `archive_to`: where Java writes the classes that it
+    has loaded when it ends. `settings` override the defaults; their names are Spark's with `_` for
+    `.`.
     """
-    os.environ["JAVA_HOME"] = java_home()
+    os.environ["JAVA_HOME"] = home = java_home()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     master = master or "local[*]"
     local = master.startswith("local[") or master == "local"
     quiet = Path(__file__).with_name("log4j2.properties")
+    archived = ""
+    if archive_to is not None:
+        archived = f'-Xlog:disable "-XX:ArchiveClassesAtExit={archive_to}"'
+    elif class_archive(home).exists():
+        archived = f'-Xlog:disable "-XX:SharedArchiveFile={class_archive(home)}"'
     builder = SparkSession.builder.master(master).appName("nearcast")
     defaults = {
         "spark.driver.memory": f"{memory_mb()}m",
         "spark.driver.extraJavaOptions": " ".join(
             [
                 LEAN_JAVA if lean else "",
+                archived,
                 "-XX:+ExitOnOutOfMemoryError",  # otherwise it goes on in an undefined state
                 f"-Dlog4j2.configurationFile={quiet.as_uri()}",
             ]
