@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nearcast.errors import InvariantError
 from nearcast.model.publication import Publication
 from nearcast.node import Message, Node, Timer
+from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import (
     Checker,
@@ -43,6 +44,23 @@ def test_once_accepts_other_subscriptions_and_other_publications() -> None:
     for publication in range(20):
         for subscription in range(20):
             checker.delivered(10, subscription % 3, make_publication(publication), subscription)
+
+
+def test_once_remembers_for_as_long_as_it_should_and_then_forgets() -> None:
+    checker = DeliveredOnce(memory=100)
+    for t in range(0, 1000, 10):
+        checker.delivered(t, 5, make_publication(t), 100)
+    with pytest.raises(InvariantError, match="publication 900 twice"):
+        checker.delivered(1000, 5, make_publication(900), 100)
+    checker.delivered(1000, 5, make_publication(700), 100)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_world_that_checks_itself_watches_the_deliveries_of_every_protocol(protocol: str) -> None:
+    scenario = Scenario(protocol=protocol, workload="waypoint", nodes=4, seconds=1, seed=1)
+    world = SimulatedWorld(scenario, lambda _: Recorder(MemoryTrace()), check=True)
+    kinds = {type(checker) for checker in world.simulation.checkers}
+    assert {DeliveredOnce, NotBeforePublished} <= kinds
 
 
 @given(deliveries=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=12))
@@ -196,7 +214,8 @@ def test_checking_invariants_changes_nothing_in_a_run(protocol: str) -> None:
         memory = MemoryTrace()
         scenario = Scenario(protocol=protocol, workload="waypoint", nodes=12, seconds=2)
         world = SimulatedWorld(scenario, lambda _, memory=memory: Recorder(memory), check=check)
-        assert [type(one) for one in world.simulation.checkers] == [InvariantChecker] * check
+        kinds = [DeliveredOnce, NotBeforePublished, InvariantChecker] if check else []
+        assert [type(one) for one in world.simulation.checkers] == kinds
         world.run()
         world.recorder.close()
         digests.append(digest(memory))

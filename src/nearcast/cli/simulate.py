@@ -72,7 +72,7 @@ def add_simulate(commands: Any) -> Parser:
     add(
         "--no-check",
         action="store_true",
-        help="do not check the protocol's invariants, once a simulated second, while it runs",
+        help="do not check deliveries, nor the protocol's invariants once a simulated second",
     )
     command.set_defaults(run=run_simulate)
     return command

@@ -13,7 +13,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.node import Node
 from nearcast.protocols.overlay import Invariant
-from nearcast.space.motion import Time
+from nearcast.space.motion import FOREVER, Time
 
 
 class Checker:
@@ -51,21 +51,30 @@ class InvariantChecker(Checker):
 
 
 class DeliveredOnce(Checker):
-    """No publication is delivered twice for one subscription."""
+    """No publication is delivered twice for one subscription within `memory`: a long run must not
+    need more and more of this machine's."""
 
-    def __init__(self) -> None:
-        self._delivered: dict[SubscriptionId, dict[PublicationId, None]] = {}
+    def __init__(self, memory: Time = FOREVER) -> None:
+        self._memory, self._forgets_at = memory, memory
+        self._recent: dict[SubscriptionId, dict[PublicationId, None]] = {}
+        self._before: dict[SubscriptionId, dict[PublicationId, None]] = {}
 
     def delivered(
         self, now: Time, node: NodeId, publication: Publication, subscription: SubscriptionId
     ) -> None:
-        delivered = self._delivered.setdefault(subscription, {})
-        if publication.id in delivered:
+        if now >= self._forgets_at:
+            self._before, self._recent = self._recent, {}
+            self._forgets_at = now + self._memory
+        recent = self._recent.get(subscription)
+        if recent is None:
+            recent = self._recent[subscription] = {}
+        number = publication.id
+        if number in recent or number in self._before.get(subscription, ()):
             raise InvariantError(
-                f"at {now} node {node} received publication {publication.id} twice "
+                f"at {now} node {node} received publication {number} twice "
                 f"for subscription {subscription}"
             )
-        delivered[publication.id] = None
+        recent[number] = None
 
 
 class PublisherOrder(Checker):

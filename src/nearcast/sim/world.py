@@ -22,7 +22,7 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario, stream
 from nearcast.sim import faults as faults_
 from nearcast.sim import network as network_
-from nearcast.sim.checkers import Checker, InvariantChecker
+from nearcast.sim.checkers import Checker, DeliveredOnce, InvariantChecker, NotBeforePublished
 from nearcast.sim.settings import Sampling, fill_settings
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.workload_player import WorkloadPlayer, first_interests
@@ -32,6 +32,7 @@ from nearcast.workloads import WORKLOADS, churn
 from nearcast.workloads.workload import STAYS
 
 Part = TypeVar("Part", bound=Struct)
+REMEMBERED: Time = 60 * SECOND  # within which no publication is delivered twice
 CHECK_INTERVAL: Time = SECOND  # between two checks of a protocol's invariants
 LONGEST_SET_UP = 600 * SECOND  # an overlay that is not ready by then never will be
 
@@ -66,7 +67,8 @@ def rare_garbage_collection() -> Iterator[None]:
 
 
 class SimulatedWorld:
-    """One run of a scenario. `check`: also check the invariants of its protocol."""
+    """One run of a scenario. `check`: also check all deliveries, and the invariants of its
+    protocol."""
 
     def __init__(
         self,
@@ -89,6 +91,8 @@ class SimulatedWorld:
         if parts.faults.any:
             network = network_.FaultyNetwork(network)
         self.recorder = recorder(self.scenario)
+        if check:
+            checkers = (*checkers, DeliveredOnce(REMEMBERED), NotBeforePublished())
         self.simulation = Simulation(network, kind.codec, self.recorder, checkers)
         invariants = kind.invariants(calm=self._calm) if check else ()
         if invariants:

@@ -8,7 +8,9 @@ from nearcast.sim.cluster.checkers import ScalingChecker
 from support.cluster_scenarios import CROWDS, cluster_scenario, run_cluster, standby_scenario
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3, 13, 24, 40])
+# Of seed 2, a node forgot what it had delivered of others that it took for lost, so older
+# publications that were held up on the way came after newer ones that a third node had relayed.
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 13, 24, 40])
 def test_servers_come_and_go_with_the_crowd_whatever_fails(seed: int) -> None:
     run_cluster(standby_scenario(seed))
 

@@ -31,7 +31,6 @@ class RemoteEntity(Struct):
     last_heard: Time  # when we last heard of it
     block: int  # of its home, and since when that is known
     since: Time
-    last_published: Time = 0  # when its last known publication was made
     checked: Time = 0  # when its home was last asked
 
 
@@ -42,6 +41,9 @@ class RemoteEntities:
         self._states = feeds
         self._known: dict[int, RemoteEntity] = {}
         self._gone: dict[int, Time] = {}
+        # By entity: when its last known publication was made. A node that is lost may only be out
+        # of reach, and what it sent before may still arrive: so this is kept.
+        self._last_published: dict[int, Time] = {}
         self._withdrawn: dict[tuple[int, str], tuple[Time, Time]] = {}  # when, and when we heard it
         self._looked = self._checked = 0
 
@@ -64,15 +66,12 @@ class RemoteEntities:
         """The publisher of this; its home follows from the publication's number."""
         if self.has_left(entity, t):
             return ClientState(ELSEWHERE, entity, name, form, left=True)
-        client = self._update(now, entity, name, form, number >> COUNT_BITS, t)
-        known = self._known[entity]
-        known.last_published = max(known.last_published, t)
-        return client
+        self._last_published[entity] = max(t, self._last_published.get(entity, 0))
+        return self._update(now, entity, name, form, number >> COUNT_BITS, t)
 
     def has_newer(self, entity: int, t: Time) -> bool:
         """Is a later publication of it known?"""
-        known = self._known.get(entity)
-        return known is not None and t < known.last_published
+        return t < self._last_published.get(entity, 0)
 
     def set_home(
         self, now: Time, entity: int, name: str, form: messages.Encoding, home: NodeId, t: Time
@@ -175,6 +174,9 @@ class RemoteEntities:
             if now - known.last_heard > SILENT and not any(map(self._states.retains, feeds)):
                 self._drop(entity)
         self._gone = {entity: t for entity, t in self._gone.items() if now - t <= SILENT}
+        self._last_published = {
+            entity: t for entity, t in self._last_published.items() if now - t <= SILENT
+        }
         self._withdrawn = {
             which: (t, last_heard)
             for which, (t, last_heard) in self._withdrawn.items()

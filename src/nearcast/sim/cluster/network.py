@@ -29,8 +29,6 @@ class SimulatedNetwork:
     ) -> None:
         self.queue = queue
         self._model, self._rng, self._slow, self._slow_most = model, rng, slow, slow_most
-        self.messages = 0  # sent so far
-        self.latest_arrival: Time = 0
         self._cuts: dict[tuple[MachineId, MachineId], Time] = {}  # until when
         self._isolated: dict[MachineId, Time] = {}  # likewise
         self._groups: dict[MachineId, int] = {}  # of a partition; absent: 0
@@ -104,13 +102,10 @@ class ConnectionStream:
         """Returns when it arrives, if the stream does not break."""
         network = self._network
         arrival = max(network.arrival(self.source, self.target, size), self._last)
-        network.messages += 1
         if self._batch is not None and arrival == self._last:
             self._batch.append(item)
             return arrival
         self._last, self._batch = arrival, [item]
-        if arrival > network.latest_arrival:
-            network.latest_arrival = arrival
         network.queue.at(arrival, partial(self._arrive, self._batch))
         return arrival
 
