@@ -80,7 +80,7 @@ PLANTED = {
     ),
     "a client's recent publications do not go along": PlantedFault(
         Routing, "send_recent_to", "self._send_outgoing(outgoing)", "pass",
-        r", after \d+", BORDERS, 4,
+        r", after \d+", BORDERS, 16,
     ),
     "former versions of subscriptions are not kept": PlantedFault(
         ClusterRealm, "_before_change",
