@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nearcast.pipeline.analyse import analyse
-from nearcast.pipeline.spark.session import class_archive, java_home, start
+from nearcast.pipeline.spark.session import NoJavaError, class_archive, java_home, start
 from nearcast.pipeline.spark.storage import open_traces
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
@@ -37,8 +37,17 @@ def archive_classes(archive: Path) -> None:
         unfinished.replace(archive)
 
 
-if __name__ == "__main__":
-    place = class_archive(java_home())
+def main() -> None:
+    """Without Java there is nothing to do: all but Spark works."""
+    try:
+        place = class_archive(java_home())
+    except NoJavaError as why:
+        sys.stderr.write(f"nearcast: {why}\n")
+        return
     if not place.exists():
         sys.stderr.write("nearcast: archiving the classes of Spark; this takes a minute\n")
         archive_classes(place)
+
+
+if __name__ == "__main__":
+    main()
