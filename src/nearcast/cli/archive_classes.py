@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from nearcast.errors import NoJavaError
 from nearcast.pipeline.analyse import analyse
-from nearcast.pipeline.spark.session import NoJavaError, class_archive, java_home, start
+from nearcast.pipeline.spark.session import class_archive, java_home, start
 from nearcast.pipeline.spark.storage import open_traces
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate

@@ -31,7 +31,8 @@ CAPTIONS = {
     "servers": "Two ways to match, with the same four servers and nodes. VSO: a client moves"
     " from owner to owner, and owners match. A cluster of `nearcast node`: a client keeps its"
     " connection until it is handed over, its home matches, and sites only say which homes"
-    " may be concerned. Bytes are for each publication.",
+    " may be concerned. Bytes are for each publication. In VSO it is made when its client sends it,"
+    " in a cluster when its home has it, 100 ms later.",
     "tide": "What the paper left open: does the number of matchers follow a load that rises and"
     " falls? 30 nodes; 120 more come at 30 s, and as many crash at 150 s. Provisioned servers are"
     " the candidates.",

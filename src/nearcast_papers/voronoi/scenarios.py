@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nearcast.scenario import Scenario
+from nearcast.scenario import Scenario, Setting
 from nearcast.sim.settings import CLUSTER
 
 STEP_MS = 100.0
@@ -145,7 +145,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
 
 def cluster_scenario(preset: VSOPreset, nodes: int) -> Scenario:
     """The same world, served by a cluster of `nearcast node`."""
-    settings = {
+    settings: dict[str, Setting] = {
         "latency_ms": STEP_MS, "rate": preset.rate, "motion": "steps", "payload": 0,
         "servers": SERVERS, "retain": 0.0, "sample_ms": preset.sample_ms, "one_in": 1,
     }  # fmt: skip

@@ -189,10 +189,6 @@ class Site:
         """Count activity (publications handled) against the capacity."""
         self._active += units
 
-    def volunteer(self, node: NodeId) -> None:
-        """Tell the gateway that this node could be a matcher."""
-        self.gateway.volunteer(node)
-
     def merge(self, gateway: NodeId) -> None:
         """This gateway has met another: one of them gives way, and the two meshes become one."""
         self.mesh.remember(gateway)
