@@ -31,7 +31,6 @@ class RemoteEntity(Struct):
     last_heard: Time  # when we last heard of it
     block: int  # of its home, and since when that is known
     since: Time
-    last_published: Time = 0  # when its last known publication was made
     checked: Time = 0  # when its home was last asked
 
 
@@ -41,6 +40,9 @@ class RemoteEntities:
     def __init__(self, feeds: RetainedStates) -> None:
         self._states = feeds
         self._known: dict[int, RemoteEntity] = {}
+        # By entity: when its last known publication was made. It is kept if its node is lost, while
+        # earlier publications are on their way by others.
+        self._last_published: dict[int, Time] = {}
         self._gone: dict[int, Time] = {}
         self._withdrawn: dict[tuple[int, str], tuple[Time, Time]] = {}  # when, and when we heard it
         self._looked = self._checked = 0
@@ -64,15 +66,13 @@ class RemoteEntities:
         """The publisher of this; its home follows from the publication's number."""
         if self.has_left(entity, t):
             return ClientState(ELSEWHERE, entity, name, form, left=True)
-        client = self._update(now, entity, name, form, number >> COUNT_BITS, t)
-        known = self._known[entity]
-        known.last_published = max(known.last_published, t)
-        return client
+        if t > self._last_published.get(entity, 0):
+            self._last_published[entity] = t
+        return self._update(now, entity, name, form, number >> COUNT_BITS, t)
 
     def has_newer(self, entity: int, t: Time) -> bool:
         """Is a later publication of it known?"""
-        known = self._known.get(entity)
-        return known is not None and t < known.last_published
+        return t < self._last_published.get(entity, 0)
 
     def set_home(
         self, now: Time, entity: int, name: str, form: messages.Encoding, home: NodeId, t: Time
@@ -175,6 +175,9 @@ class RemoteEntities:
             if now - known.last_heard > SILENT and not any(map(self._states.retains, feeds)):
                 self._drop(entity)
         self._gone = {entity: t for entity, t in self._gone.items() if now - t <= SILENT}
+        self._last_published = {
+            entity: t for entity, t in self._last_published.items() if now - t <= SILENT
+        }
         self._withdrawn = {
             which: (t, last_heard)
             for which, (t, last_heard) in self._withdrawn.items()
