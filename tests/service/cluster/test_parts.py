@@ -460,6 +460,17 @@ def test_whoever_spoke_for_an_entity_last_is_its_node(late: bool) -> None:
     assert block_of(THERE) != block_of(ELSEWHERE)
 
 
+def test_what_was_published_last_is_known_also_when_the_node_of_its_publisher_is_lost() -> None:
+    remote_entities = RemoteEntities(RetainedStates())
+    remote_entities.on_publication(100, 77, "", messages.JSON, first_number(THERE), 90)
+    remote_entities.on_node_lost(THERE)
+    assert len(remote_entities) == 0
+    assert remote_entities.has_newer(77, 80)
+    assert not remote_entities.has_newer(77, 90)
+    remote_entities.forget(SILENT + 200)
+    assert not remote_entities.has_newer(77, 80)
+
+
 def test_only_its_own_node_can_say_that_an_entity_has_left() -> None:
     remote_entities = RemoteEntities(RetainedStates())
     remote_entities.set_home(10, 77, "anna", messages.JSON, THERE, 10)
