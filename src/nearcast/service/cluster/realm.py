@@ -235,15 +235,19 @@ class ClusterRealm(Realm):
     def _not_delivered_before(
         self, deliveries: FlushDeliveries, publications: Batch
     ) -> NDArray[np.bool_]:
-        """Earlier publications are delivered only while it is known what the client received."""
-        unheard = np.ones(len(deliveries), np.bool_)
+        """What was published before a client came is delivered while it is known what the client
+        received on its last node, and while it is not overdue: later ones may have come there."""
+        unheard, overdue = np.ones(len(deliveries), np.bool_), deliveries.t - OVERDUE
         early = publications.t[deliveries.publication] <= self._departed[deliveries.client]
         for pair in np.flatnonzero(early).tolist():
             earlier = self.earlier_deliveries.get(int(deliveries.client[pair]))
             index = int(deliveries.publication[pair])
             t, number = int(publications.t[index]), deliveries.publications[index].id
-            told = earlier is None or t < earlier.since or number in earlier.publications
-            unheard[pair] = not told
+            unheard[pair] = (
+                earlier is not None
+                and t >= max(earlier.since, overdue)
+                and number not in earlier.publications
+            )
         return unheard
 
     # Handover.
