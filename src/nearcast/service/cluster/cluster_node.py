@@ -69,6 +69,7 @@ HEARTBEAT_EVERY: Time = SECOND // 2
 IDLE: Time = 3 * SECOND
 LATE: Time = SECOND // 2
 LOST_AFTER: Time = 4 * SECOND  # without a message
+REMEMBER_LOST: Time = 600 * SECOND  # as gateways do
 STOP_ANSWERED: Time = SECOND  # how long a node that stops waits for the others' answers
 SITE_JOINED: Time = 5 * SECOND  # by then a new site is in the mesh, or its contact has crashed
 APART = 20.0  # times the spacing: how far away a new site begins while there is no load
@@ -98,6 +99,7 @@ class ClusterNode:
     ) -> None:
         self.id, self.url = node_id, ""
         self.nodes: dict[NodeId, KnownNode] = {}
+        self._lost: dict[NodeId, Time] = {}  # nodes whose site or whose loss no mesh knows of
         self.stopping = self._gone = False
         self._founded = False  # its site began a new mesh, because no other node was active
         self.joined = False  # this node has founded the cluster, or was let in; else ask again
@@ -398,6 +400,7 @@ class ClusterNode:
 
     def _add_node(self, node: NodeId, beat: NodeHeartbeat) -> None:
         if node not in self.nodes:
+            self._lost.pop(node, None)
             self.registry.on_node_back(node)
             self._out.send(node, self.heartbeat())
             self._out.send(node, RetainedStatesRequest())
@@ -496,6 +499,8 @@ class ClusterNode:
     def _on_node_lost(self, node: NodeId) -> None:
         if node in self.nodes:
             self._out.note("node lost", node)
+            if not self.scaling.serves or self.nodes[node].beat.role != Role.ACTIVE:
+                self._lost[node] = self._clock()
         self.site.silence(node)
         self._remove_node(node)
 
@@ -572,8 +577,10 @@ class ClusterNode:
             self.scaling.step(now)
             self._choose_relays()
             heartbeat = self.heartbeat()
-            # Sites find each other again after a partition; their nodes may have given up.
-            known = dict.fromkeys([*self.nodes, *self.site.mesh.known])
+            # Sites find each other again after a partition; their nodes may have given up. Nodes
+            # that stand by have no site.
+            self._lost = {n: t for n, t in self._lost.items() if now - t < REMEMBER_LOST}
+            known = dict.fromkeys([*self.nodes, *self.site.mesh.known, *self._lost])
             self._out.send_many(list(known), heartbeat)
             for node in self._out.relays:
                 self._out.send_directly(node, heartbeat)
