@@ -148,7 +148,7 @@ class Candidate(VsoMessage, frozen=True, tag=11):
     """
 
     node: NodeId
-    capacity: Annotated[float, Meta(ge=1, le=1e12)] = 1.0
+    capacity: Real = 1.0
 
 
 class Promote(VsoMessage, frozen=True, tag=12):
