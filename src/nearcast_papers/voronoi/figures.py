@@ -268,9 +268,9 @@ def draw_candidates(measures: VSOMeasures) -> list[Plot]:
     matchers: list[Series] = []
     for place, who in enumerate(("clients", *CANDIDATES)):
         found = {}
-        for rate_ in CHURN:
+        for crashes in CHURN:
             with suppress(NotMeasuredError):
-                found[rate_] = measures.candidates(who, rate_)
+                found[crashes] = measures.candidates(who, crashes)
         if not found:
             continue
         means = [one.consistency for one in found.values()]

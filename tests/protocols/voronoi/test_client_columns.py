@@ -15,6 +15,7 @@ from nearcast.model.subscription import Filter, Formula
 from nearcast.node import Deliver, Effect
 from nearcast.protocols.dedup import DUPLICATE_WINDOW, ReceivedPublications
 from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.protocols.voronoi.client_columns import VERSIONS
 from nearcast.protocols.voronoi.vso import SendAlive, VsoDeployment, VsoNode
 from nearcast.protocols.voronoi.vso_messages import Notify, OwnerConfirmed
 from nearcast.protocols.voronoi.vso_parameters import Parameters
@@ -143,6 +144,22 @@ def act(rng: Random, now: int, halls: list[Hall], notifications: list[Notify]) -
         todo = ["notify", arrivals, rng.choice(notifications[-4:])]
     for hall in halls:
         getattr(hall, todo[0])(now, *todo[1:])
+
+
+@pytest.mark.parametrize("age", [1, VERSIONS - 1, VERSIONS, VERSIONS + 3])
+def test_what_counts_is_the_version_of_the_time_of_publication(age: int) -> None:
+    """So many changes ago, more than the columns have; the area has gone on since."""
+    hall = Hall(together=True)
+    for node in (1, 2):
+        hall.enter(0, node)
+        hall.obey(0, node, Subscribe(node, Moving(disc(0, 0, 5))))
+        for step in range(1, 2 * VERSIONS):
+            hall.obey(step, node, Move(node, Moving(disc(100 * step, 0, 5))))
+    then = 2 * VERSIONS - 1 - age
+    publications = [Publication(k, 50, then, point(100 * (then + k), 0)) for k in (0, 1)]
+    for publication in publications:
+        hall.notify(2 * VERSIONS, [((1, 2), MATCHERS[0])], Notify(publication, 1))
+    assert hall.delivered == [(1, 0, 1, 1), (2, 0, 2, 1)]
 
 
 @given(st.integers(0, 2**32))

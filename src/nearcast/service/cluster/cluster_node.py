@@ -99,7 +99,7 @@ class ClusterNode:
     ) -> None:
         self.id, self.url = node_id, ""
         self.nodes: dict[NodeId, KnownNode] = {}
-        self._lost: dict[NodeId, Time] = {}  # nodes whose site or whose loss no mesh knows of
+        self._lost: dict[NodeId, Time] = {}  # while they or this node stood by: no mesh knows them
         self.stopping = self._gone = False
         self._founded = False  # its site began a new mesh, because no other node was active
         self.joined = False  # this node has founded the cluster, or was let in; else ask again
