@@ -33,6 +33,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "reclaim_ms": 10_000.0, "answer_ms": 10_000.0,
     },
 }  # fmt: skip
+# Probes that a change must be followed by: a DR-tree goes on changing in its next checks, of which
+# these take four.
+PROBES = {"drtree": 100}
 
 
 class Player:
@@ -116,8 +119,8 @@ class Process(Player):
         await self.task
 
 
-async def settle(players: list[Player], turn: count) -> None:
-    """Everybody publishes probes where all listen, until three in a row have reached all others.
+async def settle(players: list[Player], turn: count, in_a_row: int = 3) -> None:
+    """Everybody publishes probes where all listen, until enough in a row have reached all others.
 
     A probe counts whenever it has arrived, so a slow machine takes longer and never fails by it.
     """
@@ -127,7 +130,10 @@ async def settle(players: list[Player], turn: count) -> None:
         return all(player.probes[probe] == len(players) - 1 for player in players)
 
     async with asyncio.timeout(PATIENCE_S):
-        while not any(all(map(reached_all, probes[i : i + 3])) for i in range(len(probes) - 2)):
+        while not any(
+            all(map(reached_all, probes[i : i + in_a_row]))
+            for i in range(len(probes) - in_a_row + 1)
+        ):
             probes.append(next(turn))
             for player in players:
                 player.say("publish", x=30, y=0, payload={"probe": probes[-1]})
@@ -175,7 +181,7 @@ async def play(
     for i, player in enumerate(players):
         player.say("subscribe", subscription=1, area={"x": 15 * i, "y": 0, "r": 45})
     await all_done(players, number)
-    await settle(players, turn)
+    await settle(players, turn, PROBES.get(overlay, 3))
     await players[0].until(formed)
     await publish(players, rng, number)
     await all_done(players, number)
@@ -184,7 +190,7 @@ async def play(
         player.say("move", subscription=1, area={"x": 15 * (peers - 1 - i), "y": 10, "r": 45})
     players[-1].say("subscribe", subscription=2, area={"x": 90, "y": 0, "rx": 20, "ry": 50})
     await all_done(players, number)
-    await settle(players, turn)
+    await settle(players, turn, PROBES.get(overlay, 3))
     await players[0].until(formed)
     await publish(players, rng, number)
     await all_done(players, number)
