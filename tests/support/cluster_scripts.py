@@ -6,6 +6,7 @@ from typing import Any
 from nearcast.client.core import Phase
 from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.scenario import stream
+from nearcast.sim.cluster.agreement import disagreement
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.server_host import ServerHost
 from nearcast.sim.cluster.world import ClusterWorld
@@ -139,6 +140,4 @@ class ClusterScript:
 
     def agree(self) -> bool:
         """Is each client on the one server that it thinks it is on, and do all know so?"""
-        checker = self.world.checker
-        assert checker is not None
-        return checker.disagreement(self.world.clients, self.servers) is None
+        return disagreement(self.world.clients, self.servers) is None

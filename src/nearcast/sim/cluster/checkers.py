@@ -13,7 +13,7 @@ Order has one exception, which the protocol documents (`service.cluster.realm.OV
 under way during a fault may arrive after later publications, if it is not older than that.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -22,9 +22,8 @@ from nearcast.client.received import Message
 from nearcast.client_protocol import messages
 from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
-from nearcast.protocols.voronoi.vso_messages import Record
 from nearcast.service.cluster.realm import OVERDUE
-from nearcast.service.cluster.scaling import Role
+from nearcast.sim.cluster.agreement import SHOWN, owned_records
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
 from nearcast.sim.cluster.truth import DueDeliveries, Pair
@@ -37,7 +36,6 @@ BEFORE: Time = 2 * SECOND  # a fault may lose what was under way for so long
 AFTER: Time = 10 * SECOND  # and by then servers agree again who wants what
 LONGEST_LISTED: Time = 3 * SECOND  # in calm: by then all servers know that a client has left
 LONGEST_OUTSIDE: Time = 5 * SECOND  # likewise: by then another site owns what has crossed a border
-SHOWN = 5  # examples in a message
 
 
 class FaultSpan(Struct):
@@ -206,7 +204,7 @@ class ClusterChecker:
         """No two sites own a record in the same epoch."""
         owners: dict[tuple[SubscriptionId, int], NodeId] = {}
         for server in servers:
-            for record in _owned_records(server):
+            for record in owned_records(server):
                 other = owners.setdefault((record.id, record.epoch), server.id)
                 if other != server.id:
                     self._fail(
@@ -273,111 +271,3 @@ class ClusterChecker:
                 f" (made at, publication, subscription): {wrong[:SHOWN]}"
             )
         self.missed, self.expected = len(missed), len(due)
-
-    def disagreement(
-        self, clients: Iterable[ClientHost], servers: Iterable[ServerHost]
-    ) -> str | None:
-        """What is wrong at this moment with clients, owners or states; None: all is well. While
-        clients are handed over, something is."""
-        present, servers = [client for client in clients if client.alive], list(servers)
-        return (
-            self._misplaced_clients(present, servers)
-            or self._lost_subscriptions(present, servers)
-            or self._wrong_owners(servers)
-            or self._wrong_states(present, servers)
-            or self._wrong_roles(servers)
-        )
-
-    def _misplaced_clients(
-        self, present: Sequence[ClientHost], servers: Sequence[ServerHost]
-    ) -> str | None:
-        """Every client is served, by the server at which it believes to be and by no other."""
-        lost = [client.name for client in present if not client.is_served]
-        if lost:
-            return f"{len(lost)} clients are not served: {lost[:SHOWN]}"
-        believed = {
-            (client.entity, client.connection.server.id)
-            for client in present
-            if client.connection is not None
-        }
-        there = {
-            (client.entity, server.id)
-            for server in servers
-            for client in server.realm.clients
-            if client is not None
-        }
-        if believed == there:
-            return None
-        return (
-            "clients are not where they believe to be (entity, server):"
-            f" {sorted(believed - there)[:SHOWN]};"
-            f" servers have others: {sorted(there - believed)[:SHOWN]}"
-        )
-
-    def _lost_subscriptions(
-        self, present: Sequence[ClientHost], servers: Sequence[ServerHost]
-    ) -> str | None:
-        """The server of a client knows what its application wants to hear, and nothing else."""
-        known = {
-            client.entity: set(client.subscriptions)
-            for server in servers
-            for client in server.realm.clients
-            if client is not None
-        }
-        for client in present:
-            wanted, found = client.wanted, known[client.entity]
-            if wanted != found:
-                return f"{client.name} wants subscriptions {wanted}, its server knows {found}"
-        return None
-
-    def _wrong_owners(self, servers: Sequence[ServerHost]) -> str | None:
-        """One site owns each subscription, and the server of its client knows which."""
-        owners: dict[SubscriptionId, list[NodeId]] = {}
-        for server in servers:
-            for record in _owned_records(server):
-                owners.setdefault(record.id, []).append(server.id)
-        wrong = []
-        for server in servers:
-            for subscription, mine in server.service.cluster.registry.mine.items():
-                found = owners.pop(subscription, [])
-                if found != [mine.owner]:
-                    wrong.append((subscription, found, mine.owner))
-        if wrong:
-            return (
-                f"{len(wrong)} subscriptions have no owner or several, or their server believes in"
-                f" another (subscription, owners, believed): {wrong[:SHOWN]}"
-            )
-        if owners:
-            return f"{len(owners)} records are nobody's: {sorted(owners.items())[:SHOWN]}"
-        return None
-
-    def _wrong_states(
-        self, present: Sequence[ClientHost], servers: Sequence[ServerHost]
-    ) -> str | None:
-        """Every server lists exactly the states of those who live and retain."""
-        expected = sorted(client.name for client in present if client.has_state)
-        for server in servers:
-            listed = sorted(one.name for one in server.states())
-            if listed != expected:
-                absent = sorted(set(expected) - set(listed))[:SHOWN]
-                ghosts = sorted(set(listed) - set(expected))[:SHOWN]
-                return (
-                    f"server {server.id} lists {len(listed)} of {len(expected)} states:"
-                    f" {absent} are absent, {ghosts} have no client"
-                )
-        return None
-
-    def _wrong_roles(self, servers: Sequence[ServerHost]) -> str | None:
-        """Somebody serves, and those who stand by serve nobody."""
-        if not any(server.role is Role.ACTIVE for server in servers):
-            return "no server is active"
-        for server in servers:
-            clients = [client for client in server.realm.clients if client is not None]
-            if server.role is Role.STANDING_BY and clients:
-                return f"server {server.id} stands by, and serves {len(clients)} clients"
-        return None
-
-
-def _owned_records(server: ServerHost) -> list[Record]:
-    records = server.service.cluster.site.ownership.records
-    return records.of(records.owned_by(server.id))

@@ -27,7 +27,8 @@ from nearcast.service.cluster.scaling import Role, ScalingParameters
 from nearcast.service.cluster.service import ClusterService
 from nearcast.service.realm import HOPS
 from nearcast.sim import network as network_
-from nearcast.sim.cluster.checkers import ClusterChecker, FaultLog, FaultSpan
+from nearcast.sim.cluster.agreement import disagreement
+from nearcast.sim.cluster.checkers import AFTER, ClusterChecker, FaultLog, FaultSpan
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.event_queue import EventQueue
 from nearcast.sim.cluster.faults import (
@@ -441,7 +442,7 @@ class ClusterWorld:
                 progress(queue.now - self.begins, self.ends - self.begins)
         self._player.close()
         if p.any:
-            queue.run(max(self.now, faults_end + round(p.recovery_s * SECOND)))
+            self._recover(faults_end + round(p.recovery_s * SECOND))
             recovered = self.now + 2 * round(self._p.skew_ms * MILLISECOND) + 1
             self.exact_since = min(self.exact_since, recovered)
             self._publish_again()
@@ -496,6 +497,14 @@ class ClusterWorld:
     def _is_served(self) -> bool:
         return all(client.is_served for client in self.nodes.values())
 
+    def _recover(self, until: Time) -> None:
+        """Run until clients and servers have agreed for a while, but not longer than `until`."""
+        disagreed_at = self.now
+        while self.now < until and self.now - disagreed_at < AFTER:
+            self.queue.run(min(self.now + SECOND // 2, until))
+            if disagreement(self.nodes.values(), self.servers) is not None:
+                disagreed_at = self.now
+
     def _publish_again(self) -> None:
         """All clients publish where they are, some times."""
         here = [
@@ -521,7 +530,7 @@ class ClusterWorld:
         if checker is None:
             return
         until = self.now + AGREED
-        while (why := checker.disagreement(self.nodes.values(), self.servers)) is not None:
+        while (why := disagreement(self.nodes.values(), self.servers)) is not None:
             if self.now >= until:
                 raise InvariantError(f"at {self.now} {why}")
             self.queue.run(self.now + SECOND // 4)
