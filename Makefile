@@ -19,7 +19,7 @@ check: .venv/ready
 	$(BIN)/mypy
 
 soak: .venv/ready
-	$(BIN)/pytest -m soak -s
+	NEARCAST_EFFORT=10 $(BIN)/pytest -m 'soak or hypothesis' -s
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/matching.py

@@ -15,6 +15,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from nearcast.pipeline.spark.session import start
 from support.compile_once import Kernels, alone, compile_once
+from support.examples import examples
 from support.schedule import rank, work_unit
 
 # Keep bytecode whatever the environment says. The suite starts hundreds of processes, and each
@@ -25,7 +26,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.disable()  # until all tests are collected
 compile_once()
 settings.register_profile(
-    "nearcast", deadline=None, max_examples=40,
+    "nearcast", deadline=None, max_examples=examples(40).max_examples,
     # How long drawing takes depends on what else this machine does, and on chance.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip

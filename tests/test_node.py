@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -38,6 +38,7 @@ from nearcast.protocols.client_server import (
 )
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc, point
+from support.examples import examples
 from support.strategies import publications, regions, shapes, subscriptions
 
 
@@ -105,7 +106,7 @@ DOORS: list[tuple[Callable[[Node, int], list[Effect]], tuple[object, ...]]] = [
 ]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(st.tuples(st.sampled_from(DOORS), SCRIPTS, st.integers(0, 3)), max_size=6))
 def test_each_input_returns_exactly_its_effects_in_order(
     calls: list[tuple[Any, Script, int]],
@@ -158,7 +159,7 @@ def test_a_returned_list_of_effects_belongs_to_the_caller() -> None:
     assert node.wake(3, Tick(1)) == []
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(SCRIPTS, SCRIPTS)
 def test_draining_empties_the_outbox(first: Script, second: Script) -> None:
     out = Outbox()
@@ -169,7 +170,7 @@ def test_draining_empties_the_outbox(first: Script, second: Script) -> None:
         assert out.drain() == []
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.builds(Word, st.integers(0, 9))), max_size=6), SCRIPTS
 )
@@ -291,7 +292,7 @@ def at_once(node: Node, history: History) -> list[Effect]:
 
 
 @pytest.mark.parametrize("matcher", EXACT)
-@settings(deadline=None, max_examples=16)
+@examples(16)
 @given(history=HISTORIES)
 def test_a_server_answers_a_batch_as_it_answers_each_in_turn(
     matcher: str, history: History

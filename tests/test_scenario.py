@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nearcast.scenario import RECORDS, SCHEMA, Scenario, Setting, from_json, stream, to_json
+from support.examples import examples
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
 SETTINGS = st.dictionaries(
@@ -44,7 +45,7 @@ def test_every_field_is_tested() -> None:
 # The value and its name.
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(SCENARIOS)
 def test_a_scenario_survives_json_and_keeps_its_name(scenario: Scenario) -> None:
     text = to_json(scenario)
@@ -57,7 +58,7 @@ def test_a_scenario_survives_json_and_keeps_its_name(scenario: Scenario) -> None
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(scenario=SCENARIOS, drawn=st.data())
 def test_any_other_value_of_any_field_is_another_run(
     field: str, scenario: Scenario, drawn: st.DataObject
@@ -81,7 +82,7 @@ def test_seconds_given_as_a_whole_number_name_the_same_run() -> None:
     assert whole.run == broken.run == from_json(to_json(whole)).run
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(SCENARIOS, st.randoms(use_true_random=False))
 def test_the_order_of_keys_means_nothing(scenario: Scenario, rng: Any) -> None:
     fields = msgspec.to_builtins(scenario)
@@ -201,7 +202,7 @@ def test_what_is_no_scenario_is_refused_with_one_line(text: bytes) -> None:
 # Random streams.
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.integers(), st.lists(NAMES | st.integers(0, 9), max_size=3), st.integers(0, 50))
 def test_a_stream_is_its_name_and_nothing_else(
     seed: int, purpose: list[str | int], drawn_before: int

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.errors import WireError
@@ -21,6 +21,7 @@ from nearcast.protocols.client_server import CODEC, Bye, Notify, Post
 from nearcast.service.cluster.messages import CODEC as CLUSTER
 from nearcast.space.shapes import point
 from nearcast.wire import LONGEST, Codec
+from support.examples import examples
 from support.message_strategies import FINITE, TEXTS, messages
 
 FLOAT64 = 0xCB  # MessagePack's mark of a number that is no integer
@@ -58,7 +59,7 @@ def read(codec: Codec, frame: bytes) -> Message | None:
 
 
 @pytest.mark.parametrize(("codec", "kind"), KINDS)
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(drawn=st.data())
 def test_every_message_comes_back_whole_and_is_as_long_as_it_says(
     codec: Codec, kind: type[Message], drawn: st.DataObject
@@ -102,7 +103,7 @@ def test_a_protocol_with_a_single_message_decodes_it() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(tag=st.integers(-5, 2**64 - 1) | st.none() | st.booleans() | TEXTS | FINITE)
 def test_an_unknown_number_is_refused(codec: Codec, tag: object) -> None:
     if type(tag) is int and tag in {kind.__struct_config__.tag for kind in codec.messages}:
@@ -116,7 +117,7 @@ def test_an_unknown_number_is_refused(codec: Codec, tag: object) -> None:
 
 
 @pytest.mark.parametrize(("codec", "kind"), KINDS)
-@settings(deadline=None, max_examples=4)
+@examples(4)
 @given(drawn=st.data())
 def test_a_message_without_its_end_or_with_more_than_its_end_is_refused(
     codec: Codec, kind: type[Message], drawn: st.DataObject
@@ -129,7 +130,7 @@ def test_a_message_without_its_end_or_with_more_than_its_end_is_refused(
 
 
 @pytest.mark.parametrize(("codec", "kind"), KINDS)
-@settings(deadline=None, max_examples=4)
+@examples(4)
 @given(drawn=st.data())
 def test_a_flipped_byte_makes_another_message_or_none(
     codec: Codec, kind: type[Message], drawn: st.DataObject
@@ -145,7 +146,7 @@ def test_a_flipped_byte_makes_another_message_or_none(
 
 
 @pytest.mark.parametrize(("codec", "kind"), KINDS)
-@settings(deadline=None, max_examples=4)
+@examples(4)
 @given(drawn=st.data())
 def test_no_decoded_number_is_nan(codec: Codec, kind: type[Message], drawn: st.DataObject) -> None:
     frame = codec.encode(drawn.draw(messages(kind)))
@@ -157,7 +158,7 @@ def test_no_decoded_number_is_nan(codec: Codec, kind: type[Message], drawn: st.D
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     frame=st.binary(max_size=60), head=st.sampled_from([b"", b"\x92", b"\x93", b"\x94", b"\xdc"])
 )

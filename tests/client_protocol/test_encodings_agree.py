@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import fields
@@ -13,6 +13,7 @@ from msgspec.structs import fields
 from fuzz.socketless import Node
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from support.examples import examples
 
 J, P = messages.JSON, messages.MSGPACK
 ABSENT = object()
@@ -195,7 +196,7 @@ def pair() -> Any:
 
 
 @given(requests)
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(400, suppress_health_check=list(HealthCheck))
 def test_both_encodings_get_the_same_answer(pair: Pair, drawn: tuple[type, dict[str, Any]]) -> None:
     in_one, in_other = pair.answers(*drawn)
     assert in_one == in_other

@@ -3,11 +3,12 @@
 from math import hypot
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.demo.mammoth_game import MAX_CHARACTERS, CharacterAction, MammothGame, MammothRules
 from nearcast.space.motion import SECOND
+from support.examples import examples
 
 TICK = SECOND // 20
 START = 1_000 * SECOND
@@ -104,7 +105,7 @@ ORDERS = st.lists(
 
 
 @given(ORDERS, st.integers(0, 100))
-@settings(max_examples=40)
+@examples(40)
 def test_after_any_orders_characters_stay_inside_and_publish_their_true_position(
     orders: list[str], seed: int
 ) -> None:

@@ -2,13 +2,14 @@
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.matching import attributes as counting
 from nearcast.matching.attributes import AttributeComparison, AttributeIndex
 from nearcast.model.predicates import COMPARISONS
 from nearcast.model.subscription import Value
+from support.examples import examples
 
 VALUES = st.one_of(
     st.integers(-3, 3),
@@ -36,7 +37,7 @@ def holds(test: AttributeComparison, attributes: dict[str, Value]) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(
     wanted=st.lists(
         st.tuples(st.lists(TESTS, max_size=4), st.sampled_from(["", "chat"])),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.matching import EXACT, MATCHERS
@@ -18,13 +18,14 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, line
 from nearcast.space.shapes import LARGEST, Shape, ShapeKind, ball, box, cuboid, disc, point
+from support.examples import examples
 from support.matcher_histories import answers, histories, play
 
 ENGINES = [pytest.param(MATCHERS[name], id=name) for name in EXACT if name != "scan"]
 
 
 @pytest.mark.parametrize("make", ENGINES)
-@settings(max_examples=120)
+@examples(120)
 @given(history=histories())
 def test_every_engine_matches_like_the_scan_after_any_history(
     make: Callable[[], Matcher], history: list[tuple[str, object]]
@@ -66,7 +67,7 @@ def extremes(draw: st.DrawFn) -> tuple[list[Subscription], list[Publication]]:
 
 
 @pytest.mark.parametrize("make", ENGINES)
-@settings(max_examples=100)
+@examples(100)
 @given(world=extremes())
 def test_every_engine_matches_like_the_scan_at_extreme_places_and_times(
     make: Callable[[], Matcher], world: tuple[list[Subscription], list[Publication]]

@@ -4,7 +4,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.matching import EXACT, MATCHERS
@@ -19,6 +19,7 @@ from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, box, point
+from support.examples import examples
 
 ANYWHERE = Moving(EVERYWHERE)
 STATIC = "{(x >= -3),(x <= 3),(y >= -2),(y <= 2)}"
@@ -142,7 +143,7 @@ def test_001_7_periodic_evaluates_nothing_when_it_matches() -> None:
     assert still.evaluations == 0
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     after=st.integers(0, 8 * SECOND),
     x=st.integers(-4, 12),

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.matching import indexed_engine, keyed
@@ -16,6 +16,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, disc, point
+from support.examples import examples
 
 NAMES = ["a", "b", "c"]
 TEXTS = ["", "a", "aa", "ab", "b", "z", "ä", "aä", "日本", "a\x7f", "\U0001f600", "\ue000"]
@@ -117,7 +118,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("make", [GridMatcher, KeyedMatcher])
-@settings(max_examples=250)
+@examples(250)
 @given(worlds(), st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=6))
 def test_a_kernel_evaluates_filters_as_python_does(
     make: type[GridMatcher | KeyedMatcher],

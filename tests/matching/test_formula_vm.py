@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.matching import formula_vm
@@ -11,6 +11,7 @@ from nearcast.matching.formula_vm import CODES, STACK, Programs, compile_region
 from nearcast.model import intervals
 from nearcast.model.expressions import FUNCTIONS
 from nearcast.model.predicates import Predicate, Predicates, box_at, has_values, parse
+from support.examples import examples
 from support.expression_strategies import SECONDS, TREES
 from support.strategies import shapes
 
@@ -27,7 +28,7 @@ def scratch() -> tuple[np.ndarray, np.ndarray]:
     return np.empty((STACK, 2)), np.empty((4, 3))
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(predicates=PREDICATES, t=SECONDS, shape=shapes())
 def test_at_any_moment_the_region_is_what_python_finds(
     predicates: Predicates, t: float, shape: object
@@ -53,7 +54,7 @@ def test_at_any_moment_the_region_is_what_python_finds(
         assert formula_vm.touching(*ends, *s) == region.touches(*s)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(predicates=PREDICATES, moments=st.tuples(SECONDS, SECONDS))
 def test_over_any_slice_the_box_is_what_interval_arithmetic_finds(
     predicates: Predicates, moments: tuple[float, float]

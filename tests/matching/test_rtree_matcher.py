@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.matching import rtree
@@ -14,6 +14,7 @@ from nearcast.space.boxes import BoxBounds, box_around, union
 from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, Path
 from nearcast.space.rtree import SPLITS
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, box, disc, point
+from support.examples import examples
 from support.strategies import TIMES, regions, shapes
 
 PATHS = regions(3).filter(lambda region: isinstance(region, Path))
@@ -62,7 +63,7 @@ ACTS: st.SearchStrategy[Act] = st.one_of(
 
 
 @all_splits
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(
     size=st.sampled_from([(2, 4), (2, 5), (3, 7), (4, 8)]),
     crowd=st.integers(0, 60),

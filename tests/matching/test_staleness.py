@@ -7,7 +7,7 @@ the moment that the rule names.
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.matching.cached import CachedMatcher
@@ -18,6 +18,7 @@ from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, Subscription, evolves, stops_evolving_at
 from nearcast.space.motion import SECOND
 from support.evolving_cases import evolving
+from support.examples import examples
 from support.strategies import TIMES, publications, subscriptions
 
 
@@ -128,7 +129,7 @@ ACTS = st.lists(
 DELAYS = st.sampled_from([SECOND // 50, SECOND // 3, SECOND, 7 * SECOND])
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(interval=DELAYS, history=ACTS)
 def test_periodic_answers_with_versions_that_are_one_interval_old_at_most(
     interval: int, history: list[tuple[str, object]]
@@ -150,7 +151,7 @@ def test_periodic_answers_with_versions_that_are_one_interval_old_at_most(
         assert engine.due() == rule.due()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(threshold=DELAYS | st.just(0), history=ACTS)
 def test_cached_answers_with_versions_that_are_one_threshold_old_at_most(
     threshold: int, history: list[tuple[str, object]]
@@ -170,7 +171,7 @@ def test_cached_answers_with_versions_that_are_one_threshold_old_at_most(
 
 
 @pytest.mark.parametrize("make", [PeriodicMatcher, CachedMatcher])
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(
     wanted=st.lists(evolving(), min_size=1, max_size=12),
     said=st.lists(publications(), max_size=8),

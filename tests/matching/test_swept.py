@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.errors import FormulaError
@@ -17,6 +17,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Region, Subscription
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, box, point
+from support.examples import examples
 
 ANYWHERE = Moving(EVERYWHERE)
 
@@ -154,7 +155,7 @@ def predicates(names: list[str]) -> st.SearchStrategy[str]:
     ).map(" ".join)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(
     texts=st.lists(st.tuples(predicates(["x", "y"]), predicates(["weight", "kind"])), max_size=8),
     moments=st.lists(

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe
@@ -10,10 +10,11 @@ from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, Value
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import Shape, box, disc, point
+from support.examples import examples
 from support.strategies import ATTRIBUTES, CHANNELS, FILTERS, TIMES, regions, shapes
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     regions(),
     st.none() | st.builds(Filter, st.sampled_from(FILTERS), TIMES),
@@ -31,7 +32,7 @@ def test_a_subscription_begins_when_its_node_accepts_the_command(
     assert stamped.filter == (None if wanted is None else Filter(wanted.text, now))
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(shapes(), CHANNELS, ATTRIBUTES, st.binary(max_size=20), TIMES)
 def test_a_publication_is_made_when_its_node_accepts_the_command(
     shape: Shape, channel: str, attributes: dict[str, Value], payload: bytes, now: int
@@ -83,7 +84,7 @@ def receives(subscribe: Subscribe, submitted: int, made: int) -> bool:
     return wants(subscription, pick_up, pick_up.t)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     TIMES,
     st.integers(0, 8 * SECOND)

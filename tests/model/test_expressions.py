@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.errors import FormulaError
@@ -25,6 +25,7 @@ from nearcast.model.expressions import (
     parse_expression,
     walk,
 )
+from support.examples import examples
 from support.expression_strategies import substitute
 
 Q = frozenset({"q"})
@@ -151,7 +152,7 @@ moments = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(trees, moments, moments, st.integers(0, 2**32), st.sampled_from([0.0, 0.2, 0.5]))
 def test_a_printed_tree_is_parsed_again_and_has_the_same_value(
     tree: Arithmetic, t: float, q: float, seed: int, redundancy: float
@@ -434,7 +435,7 @@ fragments = st.sampled_from([*"tqx10(),+-*/<{}é² \n\0'\"", *words])
 soups = st.one_of(st.text(max_size=60), st.lists(fragments, max_size=25).map("".join))
 
 
-@settings(deadline=None, max_examples=500)
+@examples(500)
 @given(soups, moments)
 def test_any_text_is_either_read_or_refused(text: str, t: float) -> None:
     try:

@@ -1,20 +1,21 @@
 """What evolves, until when, and what it is at one moment."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from nearcast.model.freezing import freeze
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription, evolves, stops_evolving_at
 from nearcast.space.motion import SECOND, Moving, Path, line, path
 from nearcast.space.shapes import box, disc
+from support.examples import examples
 from support.strategies import TIMES, publications, subscriptions
 
 WALK = line(box(0, 0, 3, 2), (20.0, 10.0, 0.0), 2.0)
 WAIT = Moving(disc(1, 0, 1), since=5 * SECOND)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(wanted=subscriptions(), said=publications(), t=TIMES)
 def test_what_is_frozen_wants_at_all_times_what_was_wanted_at_that_moment(
     wanted: Subscription, said: Publication, t: int

@@ -3,7 +3,7 @@
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.expressions import (
@@ -23,10 +23,11 @@ from nearcast.model.intervals import (
     swept_box,
 )
 from nearcast.model.predicates import box_at, parse
+from support.examples import examples
 from support.expression_strategies import SECONDS, TREES
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(tree=TREES, ends=st.tuples(SECONDS, SECONDS), shares=st.lists(st.floats(0, 1), max_size=8))
 def test_every_value_between_two_moments_is_within_the_bounds(
     tree: Arithmetic, ends: tuple[float, float], shares: list[float]
@@ -136,7 +137,7 @@ TEXTS = [
 ]
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     text=st.sampled_from(TEXTS),
     ends=st.tuples(SECONDS, SECONDS),

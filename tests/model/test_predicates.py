@@ -9,7 +9,7 @@ from math import inf, nan
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.errors import FormulaError
@@ -28,6 +28,7 @@ from nearcast.model.predicates import (
     spatial,
 )
 from nearcast.space.shapes import BOX, DISC, POINT, ShapeKind, overlap
+from support.examples import examples
 from support.expression_strategies import substitute_all
 
 STATIC = "{(x >= -3),(x <= 3),(y >= -2),(y <= 2)}"
@@ -67,7 +68,7 @@ def test_claim_3_the_evolving_rectangle_rejects_the_apple_at_0_and_takes_it_at_1
     assert contains(EVOLVING, 4, 3, t=2)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     st.one_of(
         st.integers(0, 8_000_000),
@@ -79,7 +80,7 @@ def test_claim_3_the_apple_is_taken_exactly_from_1_to_5_seconds(microseconds: in
     assert taken == (1_000_000 <= microseconds <= 5_000_000)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(-1e6, 1e6))
 def test_claim_4_a_growing_bound_only_ever_widens(t: float, later: float, x: float) -> None:
     text = "{x < 1 + 0.5 * t}"
@@ -214,7 +215,7 @@ clauses = st.tuples(
 ).map(" ".join)
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(
     st.one_of(
         st.text(max_size=40),
@@ -362,7 +363,7 @@ bounds = st.lists(
 triples = st.tuples(quarters, quarters, quarters)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(bounds, triples)
 def test_a_point_is_in_the_zone_when_every_predicate_holds(
     clauses: list[tuple[str, str, float]], place: tuple[float, float, float]
@@ -404,7 +405,7 @@ def candidates(interval: Interval, centre: float, half: float) -> list[Fraction]
     return [number for number in around if within(interval, number)]
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(zones, triples, st.tuples(sizes, sizes, sizes))
 def test_a_closed_box_touches_the_zone_when_they_share_a_point(
     region: PredicateBox, centre: tuple[float, float, float], halves: tuple[float, float, float]
@@ -416,7 +417,7 @@ def test_a_closed_box_touches_the_zone_when_they_share_a_point(
     assert region.touches(BOX, *centre, *halves) == shared
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(zones, triples, sizes)
 def test_a_closed_ball_touches_the_zone_when_they_share_a_point(
     region: PredicateBox, centre: tuple[float, float, float], radius: float
@@ -430,7 +431,7 @@ def test_a_closed_ball_touches_the_zone_when_they_share_a_point(
     assert region.touches(DISC, *centre, radius, 0.0, 0.0) == shared
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(triples, st.tuples(sizes, sizes, sizes), st.sampled_from(ShapeKind), triples, sizes)
 def test_a_closed_zone_touches_what_the_box_of_its_size_overlaps(
     middle: tuple[float, float, float],

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from nearcast.model.publication import RESERVED, Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription, Value
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import EVERYWHERE, Shape, disc, point
+from support.examples import examples
 from support.strategies import ATTRIBUTES, TIMES, publications, subscriptions
 
 HERE = point(0.0, 0.0)
@@ -53,7 +54,7 @@ def should_receive(subscription: Subscription, publication: Publication, at: int
     return predicates.accepts(predicates.parse(wanted.text), publication.attributes, seconds)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(subscriptions(), publications(), TIMES, st.booleans(), st.booleans())
 def test_a_publication_is_wanted_exactly_when_the_design_says(
     subscription: Subscription, publication: Publication, at: int, same: bool, near: bool
@@ -133,7 +134,7 @@ def test_the_region_and_the_filter_each_count_from_their_own_submission() -> Non
     )
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(publications())
 def test_a_subscription_without_region_and_filter_receives_its_whole_channel(
     publication: Publication,
@@ -154,7 +155,7 @@ def received(fields: list[Any]) -> Publication:
 
 
 @pytest.mark.parametrize("name", ["x", "y", "z", "t"])
-@settings(deadline=None, max_examples=8)
+@examples(8)
 @given(rest=ATTRIBUTES, value=st.integers(0, 9) | st.text(max_size=3) | st.booleans())
 def test_place_and_time_are_no_attributes(name: str, rest: dict[str, Value], value: Value) -> None:
     assert name in RESERVED

@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.expressions import MAX_LENGTH
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, Value
 from nearcast.space.motion import SECOND, Moving, Path, path
 from nearcast.space.shapes import Shape, box, disc, point
+from support.examples import examples
 from support.strategies import ATTRIBUTES, FILTERS, FORMULAS, TIMES, regions, shapes, subscriptions
 
 MOMENTS = TIMES | st.integers(-5 * SECOND, 30 * SECOND)
@@ -54,7 +55,7 @@ def filter_holds(text: str, attributes: dict[str, Value], t: float) -> bool:
 # Formulas and filters, and their clocks.
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.sampled_from(FORMULAS), SMALL, SMALL, TIMES, MOMENTS)
 def test_a_formula_means_what_it_says_so_many_seconds_after_it_was_submitted(
     text: str, x: float, y: float, since: int, at: int
@@ -64,7 +65,7 @@ def test_a_formula_means_what_it_says_so_many_seconds_after_it_was_submitted(
     assert Formula(text, since).touches(point(x, y), at) == expected
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.sampled_from(FILTERS), ATTRIBUTES, TIMES, MOMENTS)
 def test_a_filter_means_what_it_says_so_many_seconds_after_it_was_submitted(
     text: str, attributes: dict[str, Value], since: int, at: int
@@ -73,7 +74,7 @@ def test_a_filter_means_what_it_says_so_many_seconds_after_it_was_submitted(
     assert Filter(text, since).accepts(attributes, at) == filter_holds(text, attributes, seconds)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.sampled_from(FORMULAS), shapes(), TIMES, MOMENTS)
 def test_stamping_shifts_a_formula_in_time_and_nothing_else(
     text: str, shape: Shape, now: int, after: int
@@ -115,7 +116,7 @@ def test_a_strict_border_of_a_formula_stays_strict_for_every_shape() -> None:
 # Moving to another region.
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(subscriptions(), regions(), TIMES)
 def test_a_move_replaces_the_region_and_leaves_the_rest(
     subscription: Subscription, region: Region, now: int
@@ -244,7 +245,7 @@ def test_a_malformed_subscription_is_refused_from_the_wire(fields: list[Any]) ->
         received(fields)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(subscriptions())
 def test_a_subscription_travels_whole_with_the_moments_of_its_clocks(
     subscription: Subscription,

@@ -4,7 +4,7 @@ from math import inf, nan
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.errors import FormulaError
@@ -14,6 +14,7 @@ from nearcast.model.subscription import Filter, Formula
 from nearcast.model.variables import bind
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import EVERYWHERE, disc, point
+from support.examples import examples
 from support.expression_strategies import substitute_all
 
 FINITE = st.floats(-1e6, 1e6) | st.integers(-5, 5).map(float) | st.sampled_from([1e300, 5e-324])
@@ -21,7 +22,7 @@ REGION = "{(x >= -view - 2*view*t), (x<=view+t)}"
 CONDITION = "price <= limit + 0.5 * t, limit > price, symbol == 'price limit'"
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(view=FINITE, t=st.floats(0, 100))
 def test_a_bound_region_is_the_region_with_those_values(view: float, t: float) -> None:
     bound = parse(bind(REGION, {"view": view}))
@@ -29,7 +30,7 @@ def test_a_bound_region_is_the_region_with_those_values(view: float, t: float) -
     assert box_at(bound, t) == box_at(substitute_all(open_one, {"view": view}), t)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(limit=FINITE, price=FINITE, said=FINITE, t=st.floats(0, 100))
 def test_names_on_the_left_are_attributes_and_names_on_the_right_are_variables(
     limit: float, price: float, said: float, t: float
@@ -107,7 +108,7 @@ def test_a_tune_that_leaves_no_value_is_refused() -> None:
         command.tuned({"view": 0.0})
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(now=st.integers(0, 20 * SECOND), later=st.integers(0, 20 * SECOND))
 def test_a_motion_goes_on_from_where_it_is(now: int, later: int) -> None:
     walk = path(disc(0, 0, 1), [(4.0, 0.0, 0.0), (4.0, 8.0, 0.0)], 1.0).stamped(2 * SECOND)

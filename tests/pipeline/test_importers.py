@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.errors import TraceError
@@ -22,6 +22,7 @@ from nearcast.sim.run import simulate
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.brute_force import expected
+from support.examples import examples
 
 S = 1_000_000
 WALK = {
@@ -115,7 +116,7 @@ def place(fixes: list[tuple[int, float]], t: float) -> float:
     return float(np.interp(t, [at for at, _ in fixes], [x for _, x in fixes]))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     moments=st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 8_000), st.floats(-1e3, 1e3)),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +28,7 @@ from nearcast.scenario import Scenario, to_json
 from nearcast.trace import reader
 from nearcast.trace.schema import TABLES
 from nearcast.trace.validate import validate
+from support.examples import examples
 from support.small_traces import (
     Row,
     a_bit_of_everything,
@@ -276,7 +277,7 @@ def test_pushing_conditions_changes_no_answer(spark: SparkSession, tmp_path: Pat
 
 
 @given(st.sets(st.one_of(st.integers(0, 300_000), st.sampled_from(["x", "part-1", "part-000007"]))))
-@settings(max_examples=100)
+@examples(100)
 def test_offsets_keep_every_name(parts: set[int | str]) -> None:
     names = {f"part-{p:05}.parquet" if isinstance(p, int) else f"{p}.parquet" for p in parts}
     assert decode_names(encode_names(names)) == names
@@ -299,7 +300,7 @@ def test_offsets_of_long_traces_stay_short() -> None:
         max_size=6,
     )
 )
-@settings(max_examples=40)
+@examples(40)
 def test_each_file_is_in_one_batch_however_it_arrives_and_whoever_asks(
     tmp_path_factory: pytest.TempPathFactory, story: list[tuple[set[str], int, bool]]
 ) -> None:

@@ -5,7 +5,7 @@ from math import inf, nan
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -45,6 +45,7 @@ from support.client_server_nodes import (
     make_publication,
     server,
 )
+from support.examples import examples
 from support.strategies import ATTRIBUTES, TIMES, regions, shapes, subscriptions
 
 # The client obeys its application.
@@ -392,7 +393,7 @@ class Ideal:
 
 
 @MATCHER_NAMES
-@settings(deadline=None, max_examples=16)
+@examples(16)
 @given(
     lives=st.lists(
         st.tuples(TIMES, st.sampled_from([ANN, BEN, EVE]), COMMANDS), min_size=10, max_size=25

@@ -1,6 +1,6 @@
 """What a peer wants, against the plain definition on random histories."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.publication import Publication, wants
@@ -8,6 +8,7 @@ from nearcast.model.subscription import Subscription
 from nearcast.protocols.interests import PeerInterests
 from nearcast.space.motion import SECOND, STILL, Moving
 from nearcast.space.shapes import ball, point
+from support.examples import examples
 from support.strategies import COORDINATES, TIMES, publications, subscriptions
 
 ME = 1
@@ -40,7 +41,7 @@ changes = st.lists(st.tuples(moments, plain), min_size=1, max_size=2) | st.lists
 histories = changes.map(lambda several: sorted(several, key=lambda change: change[0]))
 
 
-@settings(deadline=None, max_examples=500)
+@examples(500)
 @given(histories, near | publications(), st.tuples(COORDINATES, COORDINATES, COORDINATES), TIMES)
 def test_wanted_is_what_the_version_of_its_moment_wants_and_seen_what_is_in_the_ball(
     history: list[tuple[int, Subscription | int]],

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.client_protocol import messages
@@ -15,6 +15,7 @@ from nearcast.server.server import Server
 from nearcast.server.session import QueuedFrame, QueuedMessage, trim_queue
 from nearcast.trace.reader import read
 from support.brute_force import delivered
+from support.examples import examples
 from support.live_clients import expected_by_windows, join_client, run, service
 from support.raw_websocket import RawClient, connect_raw
 
@@ -60,7 +61,7 @@ def naive_trim(waiting: list[QueuedFrame], excess: int) -> list[QueuedFrame]:
 
 
 @given(queues(), st.integers(0, 16))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_superseded_states_go_first_then_the_oldest_and_notices_never(
     waiting: list[QueuedFrame], excess: int
 ) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
@@ -25,6 +25,7 @@ from nearcast.service.realm import FlushDeliveries, Limits
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from support.brute_force import delivered, expected
+from support.examples import examples
 from support.live_clients import WAIT_S, join_client, run, service
 from support.raw_websocket import http
 from support.realm_histories import FLUSH, HISTORIES, TICK, RealmHarness, Step
@@ -255,7 +256,7 @@ def test_places_of_columns_grow_with_clients() -> None:
 
 
 @given(HISTORIES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_trace_agrees_with_what_was_delivered_however_little_a_flush_may_do(
     history: list[Step],
 ) -> None:

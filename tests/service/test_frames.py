@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -10,6 +10,7 @@ from nearcast.client_protocol import messages
 from nearcast.service.client_state import AcceptedPublication, ClientState, FlushDeliveries
 from nearcast.service.frames import delivery_frames, message_frame, websocket_frame
 from nearcast.space.shapes import ShapeKind
+from support.examples import examples
 
 FORMS = (messages.JSON, messages.MSGPACK)
 
@@ -86,7 +87,7 @@ def test_a_payload_that_json_cannot_say_is_nothing() -> None:
     numbers=st.lists(st.integers(0, 3), min_size=10, max_size=10),
     packed=st.lists(st.booleans(), min_size=5, max_size=5),
 )
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_everyone_gets_each_publication_once_with_all_matching_numbers(
     pairs: set[tuple[int, int, int]], numbers: list[int], packed: list[bool]
 ) -> None:

@@ -1,11 +1,12 @@
 """Who is there, who comes, who goes: against a model that looks at everybody at every tick."""
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import Refused
 from nearcast.space.motion import SECOND
+from support.examples import examples
 from support.presence_model import EVERYBODY, HERE, HISTORIES, WatchModel, settled
 from support.realm_histories import (
     FLUSH,
@@ -31,7 +32,7 @@ def told(harness: RealmHarness) -> list[tuple[int, str, int, int, bool]]:
 
 
 @given(HISTORIES)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_every_watch_is_told_what_it_would_see_for_itself(history: list[Step]) -> None:
     harness, model = RealmHarness(recorded=False), WatchModel()
     for later, client, step in [*history, (0, 0, FLUSH), (0, 0, TICK), (SECOND, 0, TICK)]:

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
@@ -15,6 +15,7 @@ from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.service import presence, realm
 from nearcast.space.motion import SECOND
+from support.examples import examples
 from support.presence_model import EVERYBODY, HERE, HISTORIES, WatchModel, settled
 from support.realm_histories import FLUSH, TICK, RealmHarness, Step
 
@@ -50,7 +51,7 @@ class KnownEntities:
 
 
 @given(HISTORIES)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_under_overload_all_watchers_receive_the_same_in_the_end(history: list[Step]) -> None:
     harness, model = RealmHarness(recorded=False), WatchModel()
     known_entities = KnownEntities(harness)

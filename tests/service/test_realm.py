@@ -3,7 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
@@ -16,6 +16,7 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import TraceFolder
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
+from support.examples import examples
 from support.realm_histories import FLUSH, HISTORIES, TICK, Model, RealmHarness, Step
 
 
@@ -61,7 +62,7 @@ def live(harness: RealmHarness, model: Model, history: list[Step]) -> None:
 
 
 @given(HISTORIES)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_every_client_receives_what_it_wants_at_the_moment_of_the_flush(
     history: list[Step],
 ) -> None:
@@ -69,7 +70,7 @@ def test_every_client_receives_what_it_wants_at_the_moment_of_the_flush(
 
 
 @given(HISTORIES)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_trace_agrees_with_what_was_delivered(history: list[Step]) -> None:
     harness = RealmHarness()
     live(harness, Model(), history)
@@ -80,7 +81,7 @@ def test_the_trace_agrees_with_what_was_delivered(history: list[Step]) -> None:
 
 
 @given(HISTORIES)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_the_trace_is_sound_wherever_its_files_are_cut(history: list[Step]) -> None:
     with TemporaryDirectory() as folder:
         scenario = Scenario(protocol="live", workload="live", nodes=1, seconds=1.0)

@@ -4,7 +4,7 @@ from math import inf, nan
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -14,6 +14,7 @@ from nearcast.errors import Refused
 from nearcast.service.realm import Limits
 from nearcast.space.motion import SECOND
 from nearcast.trace.schema import TABLES
+from support.examples import examples
 from support.realm_histories import FLUSH, HISTORIES, TICK, RealmHarness, Step
 
 HERE = Area(x=0.0, y=0.0, r=5.0)
@@ -170,7 +171,7 @@ ALWAYS_BAD = [
 
 
 @given(HISTORIES, st.dictionaries(st.integers(0, 29), st.sampled_from(ALWAYS_BAD), max_size=6))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_what_is_refused_changes_nothing(history: list[Step], bad: dict[int, Any]) -> None:
     limits = Limits(extent=100, legs=4, formula=60, payload=10, name=8)
     plain = outcome(RealmHarness(limits=limits), history, {})

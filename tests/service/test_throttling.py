@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf, sqrt
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -16,6 +16,7 @@ from nearcast.service.realm import FlushDeliveries
 from nearcast.service.throttling import MESSAGE_OVERHEAD
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import EVERYWHERE
+from support.examples import examples
 from support.realm_histories import (
     CHANNELS,
     FLUSH,
@@ -197,7 +198,7 @@ def triples(harness: RealmHarness, heard: FlushDeliveries) -> list[tuple[int, in
 
 
 @given(HISTORIES)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_everybody_gets_what_is_left_of_it_and_is_told_what_is_not(history: list[Step]) -> None:
     harness = RealmHarness()
     model = ThrottlingModel(harness=harness)

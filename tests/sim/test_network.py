@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.protocols.overlay import FIRST_SERVER
@@ -27,6 +27,7 @@ from nearcast.sim.network import (
     Reordering,
     make_network,
 )
+from support.examples import examples
 
 MANY = 20_000
 DELAY = 50_000
@@ -168,7 +169,7 @@ def test_in_order_nothing_of_a_pair_overtakes_and_nothing_waits_without_need(
 
 
 @given(seed=st.integers(0, 9), nodes=st.permutations(range(6)))
-@settings(max_examples=30)
+@examples(30)
 def test_a_place_depends_on_seed_and_node_alone(seed: int, nodes: list[int]) -> None:
     asked, reference = Embedding(seed), Embedding(seed)
     places = {node: asked.place(node) for node in nodes}

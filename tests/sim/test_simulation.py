@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Command, Leave, Publish, Subscribe
@@ -24,6 +24,7 @@ from nearcast.trace.reader import digest
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.wire import Codec
+from support.examples import examples
 
 DELAY = 50
 BEGIN = -1  # the number under which the table says what a node does when it starts
@@ -352,7 +353,7 @@ def played(
     return log, digest(sink)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     tables=st.lists(TABLES, min_size=NODES, max_size=NODES),
     delay=st.sampled_from([0, DELAY]),
@@ -408,7 +409,7 @@ def hostile(seed: int) -> Network:
     return Loss(0.2, Random(seed + 1), Duplication(0.3, Random(seed + 2), jittered))
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(seed=st.integers(0, 1000), actor=st.sampled_from([Actor, BatchActor]))
 def test_the_trace_says_when_each_message_was_received_or_that_it_was_lost(
     seed: int, actor: type[Actor]
@@ -433,7 +434,7 @@ def test_the_trace_says_when_each_message_was_received_or_that_it_was_lost(
 
 
 @given(text=st.text(max_size=300), number=st.integers(0, 2**53 - 1))
-@settings(max_examples=30)
+@examples(30)
 def test_recorded_sizes_are_the_lengths_of_the_encodings(text: str, number: int) -> None:
     simulation, sink, _ = simulated()
 

@@ -5,7 +5,7 @@ from itertools import count
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Command, Move, Publish, Subscribe, Unsubscribe
@@ -19,6 +19,7 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.wire import Codec
 from nearcast.workloads.workload import Scheduled
+from support.examples import examples
 
 BEGINS, ENDS = 1_000, 1_100
 HERE = Moving(disc(0, 0, 1))
@@ -107,7 +108,7 @@ def lives(draw: st.DrawFn, entity: int) -> list[Scheduled]:
     return commands
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(cast=st.tuples(*(lives(entity) for entity in range(4))), order=st.permutations(range(4)))
 def test_any_scripts_are_merged_by_time_then_interests_first_then_entity(
     cast: tuple[list[Scheduled], ...], order: list[int]

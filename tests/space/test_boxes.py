@@ -3,13 +3,14 @@
 from math import inf, nextafter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.matching.rtree import MARGIN
 from nearcast.space.boxes import EXACT, BoxBounds, Margin, box_around, contains, overlaps, swept_box
 from nearcast.space.motion import SECOND, Moving, Path, path
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, box, disc, point
+from support.examples import examples
 from support.strategies import TIMES, movings, regions, shapes
 
 PATHS = regions(3).filter(lambda region: isinstance(region, Path))
@@ -35,14 +36,14 @@ def test_a_margin_is_of_the_numbers_that_went_in() -> None:
     assert box_around(EVERYWHERE, MARGIN) == box_around(EVERYWHERE)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(one=shapes(3), other=shapes(3))
 def test_shapes_that_touch_have_boxes_that_overlap(one: Shape, other: Shape) -> None:
     if one.touches(other):
         assert overlaps(bounds(one), bounds(other))
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     x=st.floats(-1e6, 1e6), r=st.floats(0, 1e6), reach=st.floats(0, 1e6),
     y=st.floats(-1e6, 1e6), steps=st.integers(-2, 2), west=st.booleans(),
@@ -73,7 +74,7 @@ def test_boxes_overlap_where_shapes_touch_from_the_ends_of_the_world(
     assert overlaps(bounds(one), bounds(other))
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(region=st.one_of(movings(3), PATHS), moments=st.lists(TIMES, min_size=3, max_size=3))
 def test_a_swept_box_contains_the_region_at_every_moment_of_the_slice(
     region: Moving | Path, moments: list[int]

@@ -4,7 +4,7 @@ from math import dist, inf, nextafter
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nearcast.space.motion import (
@@ -30,6 +30,7 @@ from nearcast.space.shapes import (
     disc,
     point,
 )
+from support.examples import examples
 from support.strategies import SPEEDS, TIMES, movings, shapes
 
 # Moments before, during and after any motion that the strategies draw.
@@ -68,7 +69,7 @@ def close(one: Vector, other: Vector, scale: float = 0.0) -> bool:
 # The formula.
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(movings(), MOMENTS)
 def test_a_region_is_where_the_design_says(moving: Moving, p: int) -> None:
     assert moving.at(p) == by_the_design(moving, p)
@@ -86,13 +87,13 @@ def test_the_formula_by_hand() -> None:
     assert moving.until == 10 * SECOND
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(movings(), st.integers(0, 50 * SECOND))
 def test_a_region_never_runs_backwards(moving: Moving, before: int) -> None:
     assert moving.at(moving.since - before) == moving.at(moving.since) == moving.shape
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(movings(), TIMES, TIMES)
 def test_a_motion_ends_and_the_region_stays(moving: Moving, lasts: int, after: int) -> None:
     ended = msgspec.structs.replace(moving, duration=lasts)
@@ -107,7 +108,7 @@ def test_a_motion_without_duration_never_ends() -> None:
     assert moving.at(10**15) == point(1e9, 0)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(movings(), shapes(), MOMENTS)
 def test_a_region_touches_what_its_shape_touches_at_that_moment(
     moving: Moving, other: Shape, t: int
@@ -124,7 +125,7 @@ def test_a_border_is_crossed_at_the_very_microsecond() -> None:
     assert not approaching.touches(point(3, 0), 5 * SECOND + 1)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(movings())
 def test_only_velocity_or_growth_makes_a_region_move(moving: Moving) -> None:
     assert moving.moves == (moving.velocity != STILL or moving.growth != STILL)
@@ -141,7 +142,7 @@ def test_a_rate_on_any_axis_is_a_motion(rates: Vector) -> None:
 # Growth.
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(SPEEDS, st.floats(0, 20), TIMES)
 def test_a_disc_grows_by_its_radius_alone(growth: float, radius: float, t: int) -> None:
     grown = Moving(ball(1, 2, 3, radius), growth=(growth, 0.0, 0.0)).at(t)
@@ -178,7 +179,7 @@ CENTRES = st.tuples(*[st.sampled_from([-LARGEST, -1.0, 0.0, nextafter(LARGEST, 0
 SIZES = st.sampled_from([0.0, 1.0, nextafter(LARGEST, 0), LARGEST])
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(CENTRES, CENTRES, SIZES, st.tuples(*[SIZES | st.just(inf)] * 3), RATES, RATES)
 def test_the_fastest_are_somewhere_to_the_end_of_time_and_touch_what_is_there(
     start: Vector, place: Vector, radius: float, sides: Vector, velocity: Vector, growth: Vector
@@ -199,7 +200,7 @@ def test_the_fastest_are_somewhere_to_the_end_of_time_and_touch_what_is_there(
 # Stamping.
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(movings(), TIMES, MOMENTS)
 def test_stamping_shifts_a_motion_in_time_and_nothing_else(
     moving: Moving, now: int, after: int
@@ -210,7 +211,7 @@ def test_stamping_shifts_a_motion_in_time_and_nothing_else(
     assert stamped.stamped(moving.since) == moving
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(WALKS, st.floats(0.5, 20), TIMES, TIMES, MOMENTS)
 def test_stamping_shifts_every_leg_of_a_path_alike(
     waypoints: list[Vector], speed: float, once: int, now: int, after: int
@@ -226,7 +227,7 @@ def test_stamping_shifts_every_leg_of_a_path_alike(
 # Lines.
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(PLACES, PLACES, st.floats(0.01, 1e4), st.integers(0, 1000))
 def test_a_line_runs_straight_at_its_speed_arrives_and_stops(
     start: Vector, to: Vector, speed: float, thousandths: int
@@ -255,7 +256,7 @@ def test_a_line_by_hand() -> None:
     assert moving.at(5 * SECOND) == disc(30, 40, 2)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(PLACES, st.floats(0.01, 1e4))
 def test_a_line_to_the_current_place_is_no_motion(place: Vector, speed: float) -> None:
     still = line(Shape(ShapeKind.DISC, *place, 1.0), place, speed)
@@ -264,7 +265,7 @@ def test_a_line_to_the_current_place_is_no_motion(place: Vector, speed: float) -
     assert still.at(99 * SECOND) == Shape(ShapeKind.DISC, *place, 1.0)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(PLACES, PLACES, st.floats(1, 1e9))
 def test_a_motion_of_less_than_half_a_microsecond_has_arrived(
     start: Vector, towards: Vector, hurry: float
@@ -302,7 +303,7 @@ def walked(start: Vector, waypoints: list[Vector], speed: float, t: int) -> Vect
     return start
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(WALKS, st.floats(0.5, 20), MOMENTS)
 def test_a_path_goes_through_its_waypoints_and_stops_at_the_last(
     waypoints: list[Vector], speed: float, t: int
@@ -315,7 +316,7 @@ def test_a_path_goes_through_its_waypoints_and_stops_at_the_last(
     assert walk.at(end + 99 * SECOND) == walk.at(end)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(WALKS, st.floats(0.5, 20))
 def test_each_leg_of_a_path_begins_when_and_where_the_one_before_arrives(
     waypoints: list[Vector], speed: float
@@ -332,7 +333,7 @@ def test_each_leg_of_a_path_begins_when_and_where_the_one_before_arrives(
         assert dist(centre(before), centre(walk.at(later.since))) <= speed * 2e-6 + 1e-8
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(WALKS, shapes(), st.floats(0.5, 20), MOMENTS)
 def test_a_path_touches_what_its_shape_touches_at_that_moment(
     waypoints: list[Vector], other: Shape, speed: float, t: int

@@ -10,7 +10,7 @@ from itertools import combinations, permutations
 from math import inf, isnan
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.space.boxes import BoxBounds, contains, overlaps, union
@@ -26,6 +26,7 @@ from nearcast.space.rtree import (
     split_rstar,
     volume,
 )
+from support.examples import examples
 
 # Worlds of boxes
 
@@ -34,8 +35,8 @@ HUGE = st.sampled_from([-1.7e308, -1e200, -1.0, 0.0, 5e-324, 1e-200, 1.0, 1e200,
 WILD = HUGE | st.floats(allow_nan=False, allow_infinity=False)
 
 all_splits = pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS.keys())
-some = settings(deadline=None, max_examples=50)
-many = settings(some, max_examples=150)
+some = examples(50)
+many = examples(150)
 
 
 @st.composite
@@ -437,7 +438,7 @@ def test_the_linear_split_measures_separation_against_the_bounded_width() -> Non
 
 @pytest.mark.parametrize("direction", [(1,), (1, 1), (0, 1), (1, 1, 1), (0, 1, 0)])
 @all_splits
-@settings(deadline=None, max_examples=5)
+@examples(5)
 @given(st.data())
 def test_a_tree_of_points_keeps_distant_clusters_apart(
     split: Split, direction: tuple[int, ...], data: st.DataObject

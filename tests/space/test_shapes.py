@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
@@ -29,6 +29,7 @@ from nearcast.space.shapes import (
     overlap,
     point,
 )
+from support.examples import examples
 from support.strategies import COORDINATES, EXTENTS, shapes
 
 PAIRS = list(product(ShapeKind, ShapeKind))
@@ -75,7 +76,7 @@ def really_touch(a: Shape, b: Shape, axes: str = "xyz") -> bool:
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(drawn=st.data())
 def test_shapes_touch_exactly_when_the_rational_oracle_says_so(
     one: ShapeKind, other: ShapeKind, drawn: st.DataObject
@@ -118,7 +119,7 @@ def test_every_small_pair_touches_exactly_when_the_oracle_says_so(
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(drawn=st.data())
 def test_touching_is_mutual_however_extreme_the_shapes(
     one: ShapeKind, other: ShapeKind, drawn: st.DataObject
@@ -130,7 +131,7 @@ def test_touching_is_mutual_however_extreme_the_shapes(
     assert a.touches(a), "a shape shares all its points with itself"
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(drawn=st.data(), kinds=st.sampled_from(PAIRS))
 def test_in_two_dimensions_z_plays_no_part(
     drawn: st.DataObject, kinds: tuple[ShapeKind, ShapeKind]
@@ -213,7 +214,7 @@ def test_round_shapes_touch_askew_exactly_where_pythagoras_says(
     assert not corner.touches(ball(0, 0, 0, nextafter(distance, 0)))
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.data(), st.sampled_from(list(ShapeKind)), SMALL, SMALL, SMALL)
 def test_without_size_a_disc_and_a_box_are_points(
     drawn: st.DataObject, kind: ShapeKind, x: float, y: float, z: float
@@ -250,14 +251,14 @@ def test_a_disc_reaches_from_corner_to_corner_of_the_world_or_it_does_not() -> N
 # Boxes without bounds.
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(shapes())
 def test_the_shape_everywhere_touches_all(shape: Shape) -> None:
     assert EVERYWHERE.touches(shape)
     assert shape.touches(EVERYWHERE)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.data(), st.sampled_from(list(ShapeKind)), st.sampled_from("xyz"))
 def test_an_unbounded_axis_is_no_condition(
     drawn: st.DataObject, kind: ShapeKind, axis: str
@@ -303,7 +304,7 @@ def touch_both_ways(a: Shape, b: Shape) -> bool:
     return answer
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(st.data(), st.sampled_from(PAIRS), st.booleans())
 def test_the_compiled_overlap_gives_the_same_answer(
     drawn: st.DataObject, kinds: tuple[ShapeKind, ShapeKind], wild: bool
@@ -313,7 +314,7 @@ def test_the_compiled_overlap_gives_the_same_answer(
     touch_both_ways(a, b)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.tuples(*[st.floats(-1e6, 1e6)] * 6))
 def test_the_compiled_overlap_agrees_at_the_last_bit_of_a_radius(
     centres: tuple[float, float, float, float, float, float],
@@ -407,7 +408,7 @@ ANYTHING = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.sampled_from(list(ShapeKind)), st.tuples(*[ANYTHING] * 6))
 def test_any_numbers_make_a_sensible_shape_or_none(
     kind: ShapeKind, rest: tuple[float, ...]

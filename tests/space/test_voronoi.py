@@ -6,7 +6,7 @@ from itertools import combinations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.space.voronoi import (
@@ -19,6 +19,7 @@ from nearcast.space.voronoi import (
     touches_box,
     touches_disc,
 )
+from support.examples import examples
 
 Sites = dict[int, Point]
 Exact = tuple[Fraction, Fraction]
@@ -172,7 +173,7 @@ def greedy(sites: Sites, start: int, point: Point) -> int:
 # The owner of a point
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(any_sites, st.data())
 def test_nearest_agrees_with_exact_distances_also_at_equal_ones(
     sites: Sites, draw: st.DataObject
@@ -197,7 +198,7 @@ def test_nearest_of_no_sites_is_refused() -> None:
 # Enclosing neighbours
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(any_sites)
 def test_enclosing_sites_are_those_whose_closed_regions_meet(sites: Sites) -> None:
     found = {site: enclosing(sites, site) for site in sites}
@@ -239,7 +240,7 @@ def test_enclosing_sites_of_random_sites_agree_with_the_oracle() -> None:
     assert links == {*touching, *((b, a) for a, b in touching)}
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(any_sites)
 def test_enclosing_is_symmetric_and_connects_all_sites(sites: Sites) -> None:
     links = {site: enclosing(sites, site) for site in sites}
@@ -256,7 +257,7 @@ def test_enclosing_is_symmetric_and_connects_all_sites(sites: Sites) -> None:
     assert not reached
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(any_sites, st.randoms(use_true_random=False))
 def test_the_order_in_which_sites_were_learned_does_not_matter(sites: Sites, rng: Random) -> None:
     shuffled = dict(rng.sample(list(sites.items()), len(sites)))
@@ -264,7 +265,7 @@ def test_the_order_in_which_sites_were_learned_does_not_matter(sites: Sites, rng
         assert enclosing(sites, site) == enclosing(shuffled, site)
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(any_sites, st.data())
 def test_greedy_forwarding_reaches_the_owner_of_any_point(
     sites: Sites, draw: st.DataObject
@@ -312,7 +313,7 @@ def test_twins_enclose_each_other_and_the_smallest_has_the_neighbours() -> None:
 # Cells
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(
     made(st.one_of(st.tuples(st.floats(0, 8), st.floats(0, 6)), st.tuples(small, small))),
     st.floats(0, 8),
@@ -331,7 +332,7 @@ def test_cells_tile_the_world_and_hold_the_points_they_own(
         assert inward >= -1e-12 * math.hypot(bx - ax, by - ay)
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(rounded_grids)
 def test_cells_tile_worlds_of_any_size(sites: Sites) -> None:
     high = max(max(place) for place in sites.values()) * 1.5 or 1.0
@@ -351,7 +352,7 @@ def test_a_cell_outside_the_world_is_empty() -> None:
 # Shapes that touch regions
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(grids, halves, halves, st.one_of(st.just(0.0), st.integers(0, 12).map(lambda n: n / 4)))
 def test_a_disc_touches_exactly_the_regions_within_its_radius(
     sites: Sites, x: float, y: float, r: float
@@ -374,7 +375,7 @@ def box_meets(polygon: list[Exact], x: float, y: float, rx: float, ry: float) ->
     return bool(polygon)
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(grids, halves, halves, half_extents, half_extents)
 def test_a_box_touches_exactly_the_regions_it_meets(
     sites: Sites, x: float, y: float, rx: float, ry: float
@@ -384,7 +385,7 @@ def test_a_box_touches_exactly_the_regions_it_meets(
         assert touches_box(sites, site, x, y, rx, ry) == meets
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(any_sites, st.data())
 def test_shapes_anywhere_touch_exactly_what_the_oracle_says(
     sites: Sites, draw: st.DataObject
@@ -400,7 +401,7 @@ def test_shapes_anywhere_touch_exactly_what_the_oracle_says(
             assert touches_box(sites, site, x, y, *extents) == box_meets(polygon, x, y, *extents)
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(any_sites, st.data())
 def test_the_owner_of_a_point_touches_it_without_extent(sites: Sites, draw: st.DataObject) -> None:
     places = st.sampled_from(list(sites.values()))
@@ -432,7 +433,7 @@ def test_infinite_boxes_touch_regions_of_sites_a_hair_apart() -> None:
 # Boundary neighbours
 
 
-@settings(deadline=None, max_examples=70)
+@examples(70)
 @given(any_sites, st.data())
 def test_boundary_neighbours_are_in_the_circle_with_a_region_that_leaves_it(
     sites: Sites, draw: st.DataObject

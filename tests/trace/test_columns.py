@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from nearcast.model.publication import Publication
 from nearcast.trace.recorder import Level, Recorder, is_sampled
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import MemoryTrace
+from support.examples import examples
 from support.strategies import publications
 
 # Few rows are packed, many stay columns: both sides of that border.
@@ -26,7 +27,7 @@ def rows(sink: MemoryTrace, table: str) -> list[dict[str, Any]]:
 
 
 @given(st.lists(st.tuples(IDS, SIZES, IDS), max_size=4), st.sampled_from(["all", "sampled"]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_deliveries_and_notes(blocks: list[tuple[int, int, int]], level: Level) -> None:
     one_by_one, in_columns = MemoryTrace(), MemoryTrace()
     single, many = Recorder(one_by_one, level), Recorder(in_columns, level)
@@ -51,7 +52,7 @@ def test_deliveries_and_notes(blocks: list[tuple[int, int, int]], level: Level) 
 
 
 @given(st.lists(st.tuples(IDS, SIZES, IDS), max_size=4), st.sampled_from(["all", "sampled"]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_deliveries_of_one_publication_and_views(
     blocks: list[tuple[int, int, int]], level: Level
 ) -> None:
@@ -73,7 +74,7 @@ def test_deliveries_of_one_publication_and_views(
 
 
 @given(st.lists(publications(), min_size=1, max_size=6), st.sampled_from([1, 200]), IDS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_publications(made: list[Publication], times: int, first: int) -> None:
     first = min(first, 2**53 - len(made) * times)
     sizes = [7 * i for i in range(len(made) * times)]

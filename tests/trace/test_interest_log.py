@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Unsubscribe
@@ -19,6 +19,7 @@ from nearcast.trace.interest_log import InterestLog
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import SHAPES
 from nearcast.trace.sinks import MemoryTrace
+from support.examples import examples
 from support.strategies import CHANNELS, FILTERS, regions
 
 Row = dict[str, Any]
@@ -252,7 +253,7 @@ ACTS = st.tuples(
 MOMENTS = st.lists(st.integers(0, 40 * SECOND), min_size=5, max_size=5)
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(acts=st.lists(ACTS, min_size=1, max_size=10), moments=MOMENTS)
 def test_the_rows_give_the_region_of_every_subscription_at_every_moment(
     acts: list[tuple[int, str, int, Region, Filter | None, str]], moments: list[int]

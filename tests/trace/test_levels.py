@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.publication import Publication
@@ -16,6 +16,7 @@ from nearcast.space.shapes import point
 from nearcast.trace.recorder import Level, Recorder, is_sampled
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import MemoryTrace
+from support.examples import examples
 
 few = st.integers(0, 3)
 numbers = st.integers(0, 40)  # of publications: about half are kept at one in two
@@ -71,7 +72,7 @@ def kept(publication: int | None, one_in: int) -> bool:
 
 
 @given(histories, st.sampled_from([1, 2, 3, 16]), st.sampled_from([5, 400_000]))
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_a_sample_is_what_everything_holds_of_the_chosen_publications(
     history: History, one_in: int, limit: int
 ) -> None:
@@ -85,7 +86,7 @@ def test_a_sample_is_what_everything_holds_of_the_chosen_publications(
 
 
 @given(histories, st.sampled_from([5, 400_000]))
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_sums_are_the_sums_of_everything(history: History, limit: int) -> None:
     everything, sums = record(history, "all"), record(history, "sums", limit=limit)
     size: Counter[tuple[Any, ...]] = Counter()
@@ -104,7 +105,7 @@ def test_sums_are_the_sums_of_everything(history: History, limit: int) -> None:
 
 
 @given(histories, st.sampled_from([1, 2, 16]), st.sampled_from([5, 400_000]))
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_brief_is_the_sums_of_all_messages_and_a_sample_of_everything_else(
     history: History, one_in: int, limit: int
 ) -> None:
@@ -116,7 +117,7 @@ def test_brief_is_the_sums_of_all_messages_and_a_sample_of_everything_else(
 
 
 @given(st.lists(st.integers(0, 2**53 - 1)), st.integers(1, 10**6))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_the_sampling_rule_is_the_same_for_one_and_for_a_column(
     publications: list[int], one_in: int
 ) -> None:

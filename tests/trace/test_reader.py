@@ -6,13 +6,14 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.errors import TraceError
 from nearcast.trace.reader import digest, read, scenario
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import MemoryTrace
+from support.examples import examples
 from support.trace_rows import Row, columns, message, sound, write_part, write_trace
 
 
@@ -120,7 +121,7 @@ notes = st.lists(
 
 
 @given(notes, st.randoms(use_true_random=False), st.lists(st.integers(0, 12), max_size=3))
-@settings(deadline=None, max_examples=50)
+@examples(50)
 def test_the_digest_does_not_see_cuts_and_order(
     rows: list[Row], random: Random, cuts: list[int]
 ) -> None:
@@ -134,7 +135,7 @@ def test_the_digest_does_not_see_cuts_and_order(
 
 
 @given(notes, notes, notes)
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_two_traces_have_one_digest_only_if_they_have_the_same_rows(
     shared: list[Row], some: list[Row], others: list[Row]
 ) -> None:

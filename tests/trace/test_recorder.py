@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.publication import Publication
@@ -20,6 +20,7 @@ from nearcast.trace.reader import digest, read
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import MemoryTrace, TraceFolder
+from support.examples import examples
 
 LAST_ID = 2**53 - 1
 LATE = LATEST - 1
@@ -231,7 +232,7 @@ def test_a_formula_is_a_box_without_bounds(recorded: Recorded) -> None:
     duration=st.none() | st.integers(0, 10**7),
     numbers=st.lists(st.floats(-100, 100), min_size=5, max_size=5),
 )
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_the_row_says_where_the_region_is_at_any_later_time(
     since: int, delay: int, later: int, duration: int | None, numbers: list[float]
 ) -> None:
@@ -286,7 +287,7 @@ times = st.integers(0, LATE)
     as_arrays=st.booleans(),
     limit=st.sampled_from([1, 10, 1000]),
 )
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_sent_many_is_a_loop_of_sent(
     to: list[int],
     publication: int | None,

@@ -4,12 +4,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.space.motion import SECOND, Time
 from nearcast.workloads.churn import MOST, ChurnAction, Parameters, population
 from nearcast.workloads.workload import NUMBERS, STAYS, first_id
+from support.examples import examples
 
 RUN = 20.0
 
@@ -36,7 +37,7 @@ def acts(
     return list(population(Parameters(**chosen), entities, seconds, seed))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(chosen=everything, entities=st.integers(1, 12), seed=st.integers(0, 9))
 def test_everyone_joins_once_goes_at_most_once_and_somebody_is_always_there(
     chosen: dict[str, Any], entities: int, seed: int
@@ -61,7 +62,7 @@ def test_everyone_joins_once_goes_at_most_once_and_somebody_is_always_there(
     assert fresh == list(range(entities, entities + len(fresh)))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(chosen=everything, entities=st.integers(1, 12), seed=st.integers(0, 9))
 def test_equal_seeds_give_equal_populations(
     chosen: dict[str, Any], entities: int, seed: int

@@ -7,7 +7,7 @@ from math import dist
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe
@@ -15,8 +15,9 @@ from nearcast.model.subscription import Subscription
 from nearcast.space.motion import SECOND, Time
 from nearcast.workloads import WORKLOADS
 from nearcast.workloads.workload import NUMBERS, Scheduled, Workload, first_id
+from support.examples import examples
 
-EXAMPLES = settings(max_examples=20, deadline=None)
+EXAMPLES = examples(20)
 
 RECORDING = """t,entity,x,y,z
 0,a,0,0,5

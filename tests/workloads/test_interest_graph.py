@@ -5,7 +5,7 @@ from random import Random
 from statistics import mean, stdev
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Publish, Subscribe
@@ -20,8 +20,9 @@ from nearcast.workloads.interest_graph import (
     memberships,
     transitivity,
 )
+from support.examples import examples
 
-EXAMPLES = settings(deadline=None, max_examples=20)
+EXAMPLES = examples(20)
 
 
 @given(st.floats(0.1, 0.9), st.integers(0, 10**6))

@@ -4,7 +4,7 @@ from itertools import islice, pairwise, takewhile
 from math import dist
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe
@@ -13,6 +13,7 @@ from nearcast.space.shapes import ShapeKind
 from nearcast.workloads import WORKLOADS
 from nearcast.workloads.mammoth import Mammoth, Parameters, make
 from nearcast.workloads.workload import NUMBERS, Scheduled, first_id
+from support.examples import examples
 
 MINUTE = 60 * SECOND
 
@@ -51,7 +52,7 @@ chosen = st.fixed_dictionaries(
 lives = st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 3 * SECOND))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(chosen=chosen, life=lives, seed=st.integers(0, 5))
 def test_a_script_satisfies_the_contract_of_every_workload(
     chosen: dict[str, float], life: tuple[int, int, Time], seed: int
@@ -74,7 +75,7 @@ def test_a_script_satisfies_the_contract_of_every_workload(
     assert list(islice(played.life(*life).commands(), 120)) == commands
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(chosen=chosen, life=lives)
 def test_a_player_is_where_its_area_is_and_publishes_it(
     chosen: dict[str, float], life: tuple[int, int, Time]

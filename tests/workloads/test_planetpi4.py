@@ -7,7 +7,7 @@ from math import dist, inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe
@@ -31,8 +31,9 @@ from nearcast.workloads.planetpi4_reckoning import (
 from nearcast.workloads.planetpi4_rules import TICK, GameEventKind
 from nearcast.workloads.workload import NUMBERS, Scheduled, first_id
 from support.brute_force import delivered, expected
+from support.examples import examples
 
-EXAMPLES = settings(deadline=None, max_examples=10)
+EXAMPLES = examples(10)
 SMALL = {"size": 300.0, "radius": 100.0, "asteroids": 30, "zones": 1}
 
 

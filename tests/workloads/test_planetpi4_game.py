@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.workloads.planetpi4_bots import (
@@ -30,8 +30,9 @@ from nearcast.workloads.planetpi4_game import (
     Game,
 )
 from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, GameEvent, GameEventKind, Rules
+from support.examples import examples
 
-EXAMPLES = settings(deadline=None, max_examples=10)
+EXAMPLES = examples(10)
 
 rules = st.builds(
     Rules,

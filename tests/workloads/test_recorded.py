@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Command, Move, Publish, Subscribe
@@ -17,6 +17,7 @@ from nearcast.space.shapes import ball, disc, point
 from nearcast.workloads import fixes
 from nearcast.workloads.recorded import Parameters, Recorded, make
 from nearcast.workloads.workload import Scheduled, first_id
+from support.examples import examples
 
 WALK = {
     "t": [0.0, 1.0, 2.0, 2.0, 4.0, 6.0],
@@ -211,7 +212,7 @@ def test_the_radius_is_a_hundredth_of_the_longest_side_unless_set(tmp_path: Path
     assert opened(parquet(tmp_path, WALK), radius=3.0).radius == 3.0
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     drawn=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 4), st.integers(-9, 9)), min_size=1)
 )

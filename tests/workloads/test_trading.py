@@ -3,7 +3,7 @@
 from itertools import islice, pairwise, takewhile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model import predicates
@@ -12,6 +12,7 @@ from nearcast.space.motion import SECOND, Time
 from nearcast.workloads import WORKLOADS
 from nearcast.workloads.trading import EVERYTHING, TICK, Market, Parameters, make
 from nearcast.workloads.workload import NUMBERS, Scheduled, first_id
+from support.examples import examples
 
 
 def market(entities: int = 20, seed: int = 1, **chosen: object) -> Market:
@@ -25,7 +26,7 @@ def minute(traded: Market, entity: int, stay: int = 0, begins: Time = 0) -> list
     return list(takewhile(lambda scheduled: scheduled[0] < begins + 60 * SECOND, commands))
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     symbols=st.integers(3, 10),
     watched=st.integers(1, 3),

@@ -6,7 +6,7 @@ from random import Random
 from statistics import mean
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe
@@ -17,6 +17,7 @@ from nearcast.workloads import clustering, waypoint
 from nearcast.workloads.clustering import attractor_count, attractors_of, go_to_attractors, reach
 from nearcast.workloads.cube import Cube
 from nearcast.workloads.walker import RegionTimeline, Walker, WalkerWorkload
+from support.examples import examples
 
 
 def walker(kind: str = "waypoint", entity: int = 3, **chosen: object) -> Walker:
@@ -168,7 +169,7 @@ def test_a_hundred_nodes_have_six_attractors() -> None:
     assert attractor_count(1) == attractor_count(2) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(entities=st.integers(1, 100_000), seed=st.integers(0, 1000), dims=st.sampled_from((2, 3)))
 def test_attractors_keep_their_distance(entities: int, seed: int, dims: int) -> None:
     cube = Cube(768.0, dims)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -22,6 +22,7 @@ from nearcast.pipeline.jobs.overlay import (
     ownership,
 )
 from support.dataframes import Row
+from support.examples import examples
 from support.small_runs import by_keys, rows_of
 
 SECOND = 1_000_000
@@ -51,7 +52,7 @@ def components(links: set[Link]) -> int:
     return len({min(nodes) for nodes in group.values()})
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     pairs=st.lists(
         st.tuples(st.integers(0, 11), st.integers(0, 11)).filter(lambda pair: pair[0] != pair[1]),
@@ -235,7 +236,7 @@ def table(rows: list[Row], columns: dict[str, pa.DataType]) -> pa.Table:
     return pa.Table.from_pylist(rows, pa.schema(list(columns.items())))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(name=st.integers())
 def test_a_replay_has_links_and_heights_wherever_they_change(name: int) -> None:
     rows = history(f"replay-{name}")
@@ -330,7 +331,7 @@ def owners_at(rows: dict[str, list[Row]], until: int) -> tuple[Counter[int], Cou
     return Counter(owner.values()), taken
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(name=st.integers())
 def test_a_replay_has_owners_wherever_they_change(name: int) -> None:
     rows = history(f"owners-{name}")

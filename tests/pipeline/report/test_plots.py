@@ -36,6 +36,7 @@ from nearcast.pipeline.report.plots import (
     svg,
 )
 from nearcast.pipeline.report.results import run_labels
+from support.examples import examples
 
 FINITE = st.floats(-1e9, 1e9, allow_nan=False)
 
@@ -245,7 +246,7 @@ def test_a_miss_lies_in_the_cell_of_its_place() -> None:
     st.lists(st.integers(-3, 12), min_size=1, max_size=30),
     st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True).map(sorted),
 )
-@settings(max_examples=50)
+@examples(50)
 def test_each_miss_is_shown_from_the_moment_before_it_to_the_next(
     missed_at: list[int], seconds: list[int]
 ) -> None:
@@ -290,7 +291,7 @@ def test_a_map_shows_the_last_moment_known_before() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 8)] * 2, st.integers(1, 99)), min_size=1, max_size=40))
-@settings(max_examples=50)
+@examples(50)
 def test_links_are_between_two_whoever_sends(rows: list[tuple[int, int, int]]) -> None:
     table = pa.table({
         "node": [a for a, _, _ in rows], "to": [b for _, b, _ in rows],

@@ -6,13 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.pipeline.spark import storage
 from nearcast.pipeline.stream import stream_windows
 from nearcast.pipeline.stream.stream_windows import StreamSlice, slice_sums
 from nearcast.pipeline.truth.partitioning import TracePart
+from support.examples import examples
 from support.growing_traces import COUNTS, SECOND, Windows, grow, made_up, windows_of
 from support.small_traces import begin_trace
 
@@ -56,7 +57,7 @@ def added(rows: list[dict[str, Any]]) -> Windows:
     return dict(found)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     edges=st.lists(st.integers(1, 16 * SECOND), max_size=4).map(sorted),
     asked=st.sampled_from([7, 100_000]),

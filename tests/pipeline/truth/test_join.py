@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.publication import Publication
@@ -15,6 +15,7 @@ from nearcast.space.motion import FOREVER, SECOND
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import expected
+from support.examples import examples
 from support.strategies import TIMES, publications, subscriptions
 
 # To make a strategy takes longer than to draw from it.
@@ -70,14 +71,14 @@ def joined(interests: pa.Table, said: pa.Table) -> list[tuple[int, int]]:
     )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(trace=traces())
 def test_the_join_finds_exactly_what_brute_force_finds(trace: tuple[pa.Table, pa.Table]) -> None:
     interests, said = trace
     assert joined(interests, said) == sorted(expected(interests, said))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(trace=traces(), cut=st.integers(0, 20 * SECOND))
 def test_cutting_time_changes_nothing(trace: tuple[pa.Table, pa.Table], cut: int) -> None:
     interests, said = trace
@@ -93,7 +94,7 @@ def test_cutting_time_changes_nothing(trace: tuple[pa.Table, pa.Table], cut: int
     assert sorted(pieces) == joined(interests, said)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(trace=traces(), rng=st.randoms(use_true_random=False))
 def test_the_order_of_rows_means_nothing(trace: tuple[pa.Table, pa.Table], rng: object) -> None:
     interests, said = trace
@@ -102,7 +103,7 @@ def test_the_order_of_rows_means_nothing(trace: tuple[pa.Table, pa.Table], rng: 
     assert joined(interests.take(pa.array(order, pa.int64())), said) == joined(interests, said)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     said=st.lists(st.integers(0, 8), max_size=40), apart=st.sampled_from([1, 2**30]),
     begin=st.sampled_from([0, 2**20]),

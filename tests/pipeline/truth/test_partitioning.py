@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.pipeline.spark import storage
@@ -17,6 +17,7 @@ from nearcast.space.motion import FOREVER
 from nearcast.trace.rules import rejected
 from nearcast.trace.schema import TABLES
 from support.brute_force import expected
+from support.examples import examples
 from support.small_traces import add_part, begin_trace, interest, publication
 
 STEP = 1_000
@@ -61,7 +62,7 @@ def pairs_in(part: TracePart) -> list[tuple[int, int]]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     life=lives(),
     size=st.integers(1, 9),
@@ -144,7 +145,7 @@ def test_a_table_leaves_out_default_columns_and_tables_come_together_again(
         assert both.column(name).to_pylist() == [row[name] for row in plain + rich]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     numbers=st.lists(st.integers(0, 2**53 - 1), min_size=1, max_size=9),
     spread=st.sampled_from([1, 200, 60_000, 2**31, 2**53]),

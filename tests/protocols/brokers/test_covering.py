@@ -3,7 +3,7 @@
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from nearcast.protocols.brokers.covering import (
 from nearcast.protocols.brokers.messages import Advertisement
 from nearcast.space.motion import SECOND, Moving, Path, line, path
 from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, cuboid, disc, point
+from support.examples import examples
 from support.strategies import TIMES, publications, regions, shapes, subscriptions
 
 BIG, LITTLE = Moving(box(0, 0, 9, 9)), Moving(box(3, 3, 2, 2))
@@ -124,7 +125,7 @@ winding = st.builds(
 plain = standing | drifting | growing | winding
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(several=st.lists(plain, min_size=6, max_size=10), drawn=shapes(2) | flat | round_, at=TIMES)
 def test_a_covered_subscription_wants_nothing_that_the_covering_one_does_not(
     several: list[Moving | Path], drawn: Shape, at: int
@@ -140,7 +141,7 @@ def test_a_covered_subscription_wants_nothing_that_the_covering_one_does_not(
                     assert a.touches(shape, moment)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(a=subscriptions(), b=subscriptions(), publication=publications())
 def test_covering_holds_for_every_kind_of_subscription(
     a: Subscription, b: Subscription, publication: Publication
@@ -153,7 +154,7 @@ def test_covering_holds_for_every_kind_of_subscription(
 # Advertisements.
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(
     wanted=subscriptions(),
     publication=publications(),
@@ -176,7 +177,7 @@ def test_a_wanted_publication_implies_that_its_advertisement_intersects(
             assert intersects(advertisement, wanted)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(region=regions(), t=TIMES, shape=shapes(bounded=True))
 def test_a_region_never_leaves_its_reach(
     region: Moving | Path | Formula, t: int, shape: Shape

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from nearcast.space.boxes import BoxBounds
 from nearcast.space.motion import SECOND, Moving, line
 from nearcast.space.shapes import box, disc, point
 from support.broker_network import B, BrokerNetwork
+from support.examples import examples
 from support.strategies import TIMES, subscriptions
 
 INTERVAL = 500_000
@@ -276,7 +277,7 @@ def test_a_submission_time_that_is_sent_is_exact_and_one_taken_on_arrival_is_lat
 # Numbers of what stands still.
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(wanted=subscriptions(), t=TIMES)
 def test_a_frozen_interest_is_made_again_of_its_values(wanted: Subscription, t: int) -> None:
     still = freeze(wanted, t)
@@ -298,7 +299,7 @@ def test_new_numbers_must_fit_the_form() -> None:
     assert not same_form(wanted, replace(wanted, region=Moving(box(0, 0, 1, 1))))
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(
     x=st.floats(-100, 100),
     y=st.floats(-100, 100),

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe, Unsubscribe
@@ -42,6 +42,7 @@ from nearcast.sim.network import ConstantDelay, Loss
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
 from support.broker_network import B, BrokerNetwork
+from support.examples import examples
 from support.strategies import publications, shapes, subscriptions
 
 HERE, THERE = Moving(disc(0, 0, 1)), Moving(disc(100, 0, 1))
@@ -156,7 +157,7 @@ def test_without_heartbeats_nobody_sends_a_needless_message() -> None:
     assert net.kinds(before) == {}
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(seed=st.integers(0, 10**6), covering=st.sampled_from(["off", "lazy", "active"]))
 def test_what_was_lost_is_repaired_when_the_network_works_again(seed: int, covering: str) -> None:
     lossy = Loss(0.3, Random(seed), ConstantDelay(DELAY))
@@ -320,7 +321,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
 SENDERS = st.sampled_from([0, 1, 2, 3, B[0], B[1], B[2], B[7]])
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     received=st.lists(st.tuples(SENDERS, MESSAGES), min_size=5, max_size=40),
     covering=st.sampled_from(["off", "lazy", "active"]),

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from support.broker_network import BrokerNetwork
 from support.brute_force import Deliveries, delivered, expected
+from support.examples import examples
 from support.strategies import ATTRIBUTES, FORMULAS, TIMES, regions, shapes, subscriptions
 
 ENTITIES = (1, 2, 3, 4)
@@ -58,7 +59,7 @@ LIVES = st.integers(2, 3).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     lives=LIVES,
     topology=st.sampled_from(["line", "star", "tree"]),

@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from nearcast.space.shapes import disc, point
 from nearcast.wire import LONGEST
 from support.bubblestorm_peers import joined_world, peer_of, somewhere
 from support.bubblestorm_worlds import BubbleStormWorld
+from support.examples import examples
 from support.message_strategies import messages as drawn_messages
 
 UNKNOWN = 4242
@@ -62,7 +63,7 @@ def calm() -> BubbleStormWorld:
 
 
 @given(st.lists(ANYTHING, min_size=1, max_size=8))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_invalid_messages_of_an_unknown_node_change_nothing(
     calm: BubbleStormWorld, messages: list[Message]
 ) -> None:
@@ -132,7 +133,7 @@ def test_an_unknown_node_cannot_connect(calm: BubbleStormWorld) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), ANYTHING), max_size=6), st.booleans())
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_no_message_in_any_state_breaks_a_peer(
     messages: list[tuple[int, Any]], managed: bool
 ) -> None:

@@ -3,12 +3,13 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.protocols.bubblestorm.gossip import Measurement
 from nearcast.protocols.bubblestorm.messages import Gossip
 from nearcast.protocols.bubblestorm.sizes import ALONE, NetworkEstimate
+from support.examples import examples
 
 
 def play(degrees: list[int], exchanges: int, seed: int = 1) -> list[Measurement]:
@@ -63,7 +64,7 @@ NUMBER = st.floats() | st.sampled_from([0.0, 1.0, 1e300, -1.0])
 @given(
     st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1), st.lists(NUMBER, min_size=5, max_size=5)
 )
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_no_gossip_makes_a_measurement_invalid(
     round_: int, token: int, numbers: list[float]
 ) -> None:

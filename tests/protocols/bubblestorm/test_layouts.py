@@ -3,7 +3,7 @@
 from math import inf, nan
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.protocols.bubblestorm import layouts
@@ -17,6 +17,7 @@ from nearcast.protocols.bubblestorm.layouts import (
     unpack_reply,
 )
 from nearcast.space.motion import SECOND
+from support.examples import examples
 
 NODES = st.integers(0, 2**53 - 1)
 
@@ -44,7 +45,7 @@ def test_fields_stand_where_the_tables_have_them() -> None:
 
 
 @given(NODES, st.tuples(*[st.floats(-1e6, 1e6, width=32)] * 3), st.floats(0, 1e6, width=32))
-@settings(deadline=None, max_examples=50)
+@examples(50)
 def test_a_position_comes_back(node: int, place: tuple[float, float, float], radius: float) -> None:
     packet = pack_position(MessageType.CONTACT, node, place, radius, 123_456_789)
     position = unpack_position(MessageType.CONTACT, packet)
@@ -54,7 +55,7 @@ def test_a_position_comes_back(node: int, place: tuple[float, float, float], rad
 
 
 @given(NODES, st.lists(NODES, max_size=120))
-@settings(deadline=None, max_examples=50)
+@examples(50)
 def test_a_reply_comes_back_and_fits_a_datagram(node: int, peers: list[int]) -> None:
     packet = pack_reply(node, peers)
     assert len(packet) <= 1416
@@ -62,7 +63,7 @@ def test_a_reply_comes_back_and_fits_a_datagram(node: int, peers: list[int]) -> 
 
 
 @given(st.binary(max_size=90))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_bytes_of_a_wrong_length_are_no_packet(packet: bytes) -> None:
     for kind in MessageType:
         found = unpack_position(kind, packet)

@@ -5,7 +5,7 @@ from math import exp, isclose, log
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.protocols.bubblestorm import sizes
@@ -20,6 +20,7 @@ from nearcast.protocols.bubblestorm.sizes import (
     rendezvous,
     replicas,
 )
+from support.examples import examples
 
 TABLE_3_1 = [(1, 0.6321), (2, 0.9817), (3, 0.9999), (4, 0.9999999)]
 
@@ -101,7 +102,7 @@ def test_bubbles_of_peers_of_unequal_strength_meet_at_least_as_often_as_required
 
 
 @given(st.floats(0.05, 4), st.integers(2, 10**7), st.sampled_from([16, 32, 64]))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_sizes_fulfil_the_exact_condition(certainty: float, peers: int, degree: int) -> None:
     network = regular(peers, degree)
     x, w = equal(certainty, network), 1 / peers
@@ -151,7 +152,7 @@ def test_a_bubblecast_of_weight_13_is_processed_13_times(split: int) -> None:
 
 
 @given(st.integers(1, 10_000), st.integers(1, 16))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_shares_are_even_and_lose_nothing(weight: int, split: int) -> None:
     parts = shares(weight, split)
     assert sum(parts) == weight - 1

@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe, Unsubscribe
@@ -18,6 +18,7 @@ from nearcast.space.motion import Moving
 from nearcast.space.shapes import box, point
 from support.brute_force import delivered, expected
 from support.drtree_worlds import DRTreeWorld, run, settled_tree
+from support.examples import examples
 from support.message_strategies import messages
 
 OWNERS = st.sampled_from(PROMOTES)
@@ -69,7 +70,7 @@ def fields(message: Any) -> dict[str, Any]:
     return {name: getattr(message, name) for name in message.__struct_fields__}
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_no_message_of_the_protocol_breaks_a_peer_in_any_state(data: st.DataObject) -> None:
     strategy, promotes = data.draw(st.sampled_from(list(STRATEGIES))), data.draw(OWNERS)

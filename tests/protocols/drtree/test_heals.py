@@ -8,7 +8,7 @@ largest children become owners. From garbage: the same.
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Leave, Publish
@@ -19,6 +19,7 @@ from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.boxes import BoxBounds
 from nearcast.space.shapes import point
 from support.drtree_worlds import DRTreeWorld, assert_delivered_exactly, settled_tree
+from support.examples import examples
 
 PERIODS_AFTER_CRASHES = 25
 PERIODS_FROM_GARBAGE = 40
@@ -132,7 +133,7 @@ def corrupted(draw: st.DrawFn, member: Member, addresses: list[int]) -> None:
                 child.brother_latency = draw(st.none() | st.integers(0, 10**6))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_from_any_state_the_tree_becomes_legal_again(data: st.DataObject) -> None:
     count = data.draw(st.sampled_from([2, 3, 9, 20, 30]))

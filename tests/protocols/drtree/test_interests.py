@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe, Tune, Unsubscribe
@@ -16,6 +16,7 @@ from nearcast.space.boxes import BoxBounds, overlaps
 from nearcast.space.motion import Moving, line
 from nearcast.space.shapes import box, disc, point
 from support.drtree_worlds import DRTreeWorld, assert_delivered_exactly
+from support.examples import examples
 
 SIDES = st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1]))
 BOXES = st.tuples(SIDES, SIDES).map(
@@ -23,7 +24,7 @@ BOXES = st.tuples(SIDES, SIDES).map(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.dictionaries(st.integers(0, 99), BOXES, max_size=12))
 def test_two_areas_are_in_one_group_if_a_chain_of_touching_ones_leads_to_the_other(
     areas: dict[int, BoxBounds],

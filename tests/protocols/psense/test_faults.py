@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Leave, Publish
@@ -23,6 +23,7 @@ from nearcast.sim.network import ConstantDelay, Duplication, Loss
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from support.brute_force import delivered, expected
+from support.examples import examples
 from support.message_strategies import messages
 from support.peer_worlds import recall
 from support.psense_peers import PSenseWorld, alone, run
@@ -107,7 +108,7 @@ HONEST = st.one_of(
 
 
 @given(st.lists(st.tuples(NUMBERS, HONEST | st.one_of(*map(messages, CODEC.messages))), max_size=8))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_no_message_in_any_state_breaks_a_peer(messages: list[tuple[int, Any]]) -> None:
     world = PSenseWorld()
     peers = [world.join(0), world.join(1, disc(0, 0, 10)), world.join(2, disc(5, 5, 10))]
@@ -123,7 +124,7 @@ def test_no_message_in_any_state_breaks_a_peer(messages: list[tuple[int, Any]]) 
 
 
 @given(st.sampled_from([Position, Request, Response]), st.binary(max_size=60))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_a_malformed_packet_changes_nothing(kind: Any, packet: bytes) -> None:
     peer = alone()
     reads = (layouts.unpack_position, layouts.unpack_request, layouts.unpack_response)

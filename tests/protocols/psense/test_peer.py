@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Leave, Move, Publish, Subscribe, Tune, Unsubscribe
@@ -18,6 +18,7 @@ from nearcast.protocols.psense.peer import PlayRound, PSensePeer
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, ball, box, disc, point
 from support.brute_force import delivered, expected
+from support.examples import examples
 from support.peer_worlds import assert_delivered_exactly
 from support.psense_peers import PSenseWorld, alone, publish_everywhere
 
@@ -244,7 +245,7 @@ def test_positions_of_a_restarted_peer_are_accepted_as_newer() -> None:
 # Bytes.
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     limit=st.integers(200, 3000),
     spots=st.lists(st.tuples(st.floats(-300, 300), st.floats(-300, 300)), max_size=40),

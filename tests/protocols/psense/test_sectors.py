@@ -3,7 +3,7 @@
 from math import acos, asin, atan2, cos, degrees, dist, radians, sin, sqrt
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nearcast.protocols.psense import layouts
@@ -17,8 +17,9 @@ from nearcast.protocols.psense.sectors import (
     is_within_wider,
     sector_of,
 )
+from support.examples import examples
 
-EXAMPLES = settings(deadline=None, max_examples=200)
+EXAMPLES = examples(200)
 DIMENSIONS = pytest.mark.parametrize("dimensions", [2, 3])
 COORDINATES = st.floats(-50, 50) | st.integers(-5, 5).map(float)
 

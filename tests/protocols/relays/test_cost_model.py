@@ -6,15 +6,16 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.protocols.relays import bloom, cost_model, kernels, rounds
 from nearcast.protocols.relays.cost_model import Weights
 from nearcast.protocols.relays.kernels import NOTHING, REDIR, Flows
+from support.examples import examples
 from support.relay_peers import NaiveConfiguration, Scene, scene
 
-EXAMPLES = settings(deadline=None, max_examples=15)
+EXAMPLES = examples(15)
 SEEDS = st.integers(0, 1000)
 
 

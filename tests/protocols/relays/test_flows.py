@@ -4,7 +4,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.errors import InvariantError
@@ -15,6 +15,7 @@ from nearcast.protocols.relays.parameters import Parameters
 from nearcast.sim.checkers import Checker, DeliveredOnce
 from nearcast.sim.network import ConstantDelay, Loss
 from nearcast.space.motion import SECOND, Time
+from support.examples import examples
 from support.relay_peers import RelayNetwork, RelayNode, ScriptedDelays
 
 INTERVAL: Time = 500_000
@@ -79,7 +80,7 @@ def plan(network: RelayNetwork, chosen: list[tuple[int, int, int, int, int, bool
 
 
 @given(acts, st.lists(st.integers(1, INTERVAL - 1), min_size=1, max_size=30))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_whatever_is_decided_at_once_and_however_late_it_is_known_nothing_is_lost(
     chosen: list[tuple[int, int, int, int, int, bool]], delays: list[int]
 ) -> None:

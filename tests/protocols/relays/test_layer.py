@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Leave, Move, Publish
@@ -21,6 +21,7 @@ from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import Deliveries, delivered, expected
+from support.examples import examples
 from support.message_strategies import messages
 from support.peer_worlds import PeerWorld
 
@@ -254,7 +255,7 @@ def test_a_forwarder_that_walks_away_gives_its_flows_back_and_nothing_is_lost(
         st.tuples(st.sampled_from((1, 2, 3, 9)), st.one_of(*map(messages, MESSAGES))), max_size=8
     )
 )
-@settings(deadline=None, max_examples=6)
+@examples(6)
 def test_no_message_of_the_relays_breaks_a_peer(
     overlay: str, relays: str, messages: list[tuple[int, Any]]
 ) -> None:

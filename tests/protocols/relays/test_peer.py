@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -43,6 +43,7 @@ from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
+from support.examples import examples
 from support.message_strategies import messages
 from support.relay_peers import RelayNetwork, RelayNode
 
@@ -202,7 +203,7 @@ ANY = st.one_of(*map(messages, CODEC.messages))
 
 
 @given(st.lists(st.tuples(SENDERS, ANY), max_size=10))
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_no_message_in_any_state_breaks_a_peer_or_the_directory(
     messages: list[tuple[int, Any]],
 ) -> None:
@@ -250,7 +251,7 @@ def test_a_packet_of_an_unknown_node_changes_nothing(message: Any) -> None:
 
 
 @given(messages_ := st.one_of(*map(messages, MESSAGES)))
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_no_message_of_an_unknown_node_changes_anything(message: Any) -> None:
     peer = peer_among(1, 2)
     peer.obey(10, Publish(5, point(0, 0)))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Leave, Move, Subscribe, Unsubscribe
@@ -22,6 +22,7 @@ from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.space.motion import SECOND, Moving, line, path
 from nearcast.space.shapes import box, disc, point
 from nearcast.trace.schema import TABLES
+from support.examples import examples
 from support.vso_worlds import run
 
 NODES = range(6)
@@ -163,7 +164,7 @@ def test_what_counts_is_the_version_of_the_time_of_publication(age: int) -> None
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_batch_is_delivered_like_its_messages_one_by_one(seed: int) -> None:
     rng, now = Random(seed), 0
     halls, notifications = [Hall(together=True), Hall(together=False)], list[Notify]()

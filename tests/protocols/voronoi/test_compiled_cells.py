@@ -1,10 +1,11 @@
 """Rough regions in floats agree with the exact ones, and err on the safe side alone."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.protocols.voronoi.local_diagram import LocalDiagram
 from nearcast.space import voronoi
+from support.examples import examples
 
 MILLIONTHS = st.integers(0, 100_000_000).map(lambda millionths: millionths / 1e6)
 PLACES = st.one_of(
@@ -32,7 +33,7 @@ def reaching(sites: voronoi.Sites, reaches: list[float], one: int, more: float) 
 
 
 @given(places=PLACES, reaches=st.lists(st.floats(0, 60), min_size=14, max_size=14))
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_sites_are_related_that_reach_or_enclose_each_other(
     places: list[tuple[float, float]], reaches: list[float]
 ) -> None:
@@ -59,7 +60,7 @@ def almost_enclosing(sites: voronoi.Sites, site: int) -> set[int]:
 
 
 @given(places=PLACES, reach=st.floats(0.5, 80))
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_boundary_neighbours_are_those_whose_regions_leave_the_disc(
     places: list[tuple[float, float]], reach: float
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.node import Send
@@ -21,6 +21,7 @@ from nearcast.sim.network import ConstantDelay, Duplication, FaultyNetwork, Loss
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import BOX, DISC, POINT
+from support.examples import examples
 from support.mesh_nodes import CODEC, MeshNetwork, SiteNode, settled_mesh
 from support.message_strategies import messages
 
@@ -212,7 +213,7 @@ def test_ways_to_a_point_end_at_its_owner_and_shortcuts_make_them_shorter() -> N
     reach=st.integers(0, 30),
     kind=st.sampled_from([POINT, DISC, BOX]),
 )
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_owners_and_touched_regions_of_many_are_those_of_each(
     points: list[tuple[int, int]], reach: int, kind: int
 ) -> None:
@@ -243,7 +244,7 @@ NET.settle(20)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.one_of(*map(messages, CODEC.messages))), max_size=8)
 )
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_no_message_in_any_order_breaks_a_site(messages: list[tuple[int, Any]]) -> None:
     node = SiteNode(1, Parameters(shortcuts=2))
     node.start(0)

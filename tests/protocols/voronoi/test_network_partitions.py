@@ -4,7 +4,7 @@ from math import hypot, inf
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.protocols.voronoi.balance import Capacity, LoadTrend, apart, towards
@@ -13,12 +13,13 @@ from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.space.motion import SECOND
 from nearcast.space.quadtree import quadtree
 from nearcast.space.voronoi import nearest
+from support.examples import examples
 
 numbers = st.floats(-1e6, 1e6)
 places = st.tuples(numbers, numbers)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(place=places, to=places, fraction=st.floats(0, 1))
 def test_a_site_moves_by_the_fraction_of_the_gap(
     place: tuple[float, float], to: tuple[float, float], fraction: float
@@ -95,7 +96,7 @@ def test_any_number_of_places_is_different_and_inside(count: int) -> None:
 spots = st.tuples(st.floats(0, 99.99), st.floats(0, 99.99))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(points=st.lists(spots, max_size=60, unique=True), capacity=st.integers(1, 10))
 def test_quad_tree_leaves_divide_the_square_and_none_holds_too_many(
     points: list[tuple[float, float]], capacity: int

@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.node import Message, Outbox, Send, SendMany
@@ -20,6 +20,7 @@ from nearcast.protocols.voronoi.vso_messages import (
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import box, disc
+from support.examples import examples
 from support.strategies import TIMES, regions
 
 STEP = 50_000
@@ -225,7 +226,7 @@ def test_outside_the_mesh_the_next_hop_is_the_contact_or_a_former_neighbour() ->
     assert [sites.sites[1].next_hop((x, 0.0)) for x in (20.0, 90.0, 110.0)] == [0, 0, 2]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(region=regions(), t=TIMES, ahead=st.sampled_from([0, 500_000]))
 def test_columns_have_the_place_of_a_region(region: object, t: int, ahead: int) -> None:
     records = Records()

@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Leave, Move, Publish, Subscribe, Tune, Unsubscribe
@@ -13,6 +13,7 @@ from nearcast.protocols.voronoi.von import CASTS, CODEC, Parameters
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc, point
 from support.brute_force import delivered, expected
+from support.examples import examples
 from support.message_strategies import messages
 from support.peer_worlds import PeerWorld, assert_delivered_exactly, recall, run
 
@@ -233,7 +234,7 @@ def test_a_contact_that_has_died_is_replaced_and_a_lone_peer_begins_anew() -> No
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.one_of(*map(messages, CODEC.messages))), max_size=6)
 )
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_no_message_in_any_state_breaks_a_peer(messages: list[tuple[int, Any]]) -> None:
     world = PeerWorld("von", shortcuts=1)
     peers = [world.join(0), world.join(1, disc(0, 0, 10)), world.join(2, disc(5, 5, 10))]

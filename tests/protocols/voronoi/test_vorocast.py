@@ -2,12 +2,13 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.protocols.voronoi.vorocast import forward
 from nearcast.space import voronoi
 from nearcast.space.shapes import BOX, Shape, ShapeKind, box, disc, point
+from support.examples import examples
 
 GRID = st.tuples(st.integers(0, 7).map(float), st.integers(0, 7).map(float))
 # Millionths: sites are at one place or farther apart than the rounding of a border.
@@ -62,7 +63,7 @@ def assert_once_each(sites: voronoi.Sites, root: tuple[float, float], area: Shap
 
 
 @given(places=PLACES, area=areas())
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_every_touched_site_receives_exactly_once_from_the_areas_centre(
     places: list[tuple[float, float]], area: Shape
 ) -> None:
@@ -70,7 +71,7 @@ def test_every_touched_site_receives_exactly_once_from_the_areas_centre(
 
 
 @given(places=PLACES, area=areas(), share=st.tuples(st.floats(-1, 1), st.floats(-1, 1)))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_the_root_may_be_any_point_of_the_area(
     places: list[tuple[float, float]], area: Shape, share: tuple[float, float]
 ) -> None:

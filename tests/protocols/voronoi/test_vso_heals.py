@@ -8,7 +8,7 @@ within 8 s, wherever its subscription has gone meanwhile. What is wrong 30 s lat
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Publish, Unsubscribe
@@ -17,6 +17,7 @@ from nearcast.protocols.voronoi.invariants import find_violations
 from nearcast.sim.network import ConstantDelay, Duplication, FaultyNetwork, Loss, Reordering
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
+from support.examples import examples
 from support.vso_worlds import (
     BAD,
     EAGER,
@@ -136,7 +137,7 @@ def test_servers_may_be_the_candidates() -> None:
     world.assert_settles(6)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(10, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_message_of_the_protocol_breaks_a_member_in_any_state(data: st.DataObject) -> None:
     world = VsoWorld(fault_free=False, **EAGER)

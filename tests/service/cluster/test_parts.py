@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -60,11 +60,12 @@ from support.cluster_flushes import (
     put,
     wanted,
 )
+from support.examples import examples
 
 # What was so a moment ago.
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     versions=st.lists(
         st.tuples(
@@ -122,7 +123,7 @@ def test_former_versions_of_one_are_found_and_dropped_and_the_others_stay() -> N
     assert len(former) == 0
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     flushes=st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6), since=st.integers(0, 70)
 )
