@@ -23,7 +23,7 @@ from nearcast.space.shapes import disc, point
 from nearcast.wire import LONGEST
 from support.bubblestorm_peers import joined_world, peer_of, somewhere
 from support.bubblestorm_worlds import BubbleStormWorld
-from support.examples import examples
+from support.examples import examples, seeds
 from support.message_strategies import messages as drawn_messages
 
 UNKNOWN = 4242
@@ -242,7 +242,7 @@ def test_after_half_have_crashed_subscriptions_meet_as_often_as_before() -> None
 
 @pytest.mark.soak
 @pytest.mark.parametrize("certainty", [1.0, 2.0])
-@pytest.mark.parametrize("seed", [1, 2])
+@seeds([1], [2])
 def test_within_300_seconds_a_large_network_has_forgotten_that_half_of_it_crashed(
     certainty: float, seed: int
 ) -> None:

@@ -29,6 +29,7 @@ from nearcast.sim.checkers import InvariantChecker
 from nearcast.sim.network import ConstantDelay, Duplication, Jitter, Loss
 from nearcast.space.motion import SECOND
 from support.bubblestorm_worlds import BubbleStormWorld
+from support.examples import seeds
 
 
 def world_of(count: int, **parameters: Any) -> BubbleStormWorld:
@@ -115,7 +116,7 @@ def test_joins_and_leaves_keep_one_closed_walk(seed: int) -> None:
 # Crashes and bad networks.
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@seeds([1], [2, 3])
 def test_after_half_of_all_crash_links_are_symmetric_and_the_graph_is_connected(seed: int) -> None:
     world = world_of(60)
     world.simulation.checkers = []

@@ -18,7 +18,7 @@ from nearcast.protocols.psense.peer import PlayRound, PSensePeer
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, ball, box, disc, point
 from support.brute_force import delivered, expected
-from support.examples import examples
+from support.examples import examples, seeds
 from support.peer_worlds import assert_delivered_exactly
 from support.psense_peers import PSenseWorld, alone, publish_everywhere
 
@@ -29,7 +29,7 @@ DIMENSIONS = pytest.mark.parametrize("dimensions", [2, 3])
 
 
 @DIMENSIONS
-@pytest.mark.parametrize("seed", [1, 2])
+@seeds([1], [2])
 def test_without_faults_all_near_nodes_are_known_and_all_is_delivered(
     dimensions: int, seed: int
 ) -> None:

@@ -21,7 +21,7 @@ from nearcast.sim.network import ConstantDelay, Duplication, FaultyNetwork, Loss
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import BOX, DISC, POINT
-from support.examples import examples
+from support.examples import examples, seeds
 from support.mesh_nodes import CODEC, MeshNetwork, SiteNode, settled_mesh
 from support.message_strategies import messages
 
@@ -109,7 +109,7 @@ def test_who_leaves_is_forgotten_and_the_gap_is_closed() -> None:
     assert {n.what for node in net.meshes() for n in net.site_node(node).noticed} >= {"left"}
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@seeds([1], [2, 3])
 def test_after_a_quarter_has_crashed_at_once_the_mesh_is_whole_within_seconds(seed: int) -> None:
     """Silence is noticed after 3 beats; those around the dead know each other by then. Where
     several neighbours die at once it takes the next beats, or a probe."""

@@ -13,7 +13,7 @@ from nearcast.protocols.voronoi.von import CASTS, CODEC, Parameters
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc, point
 from support.brute_force import delivered, expected
-from support.examples import examples
+from support.examples import examples, seeds
 from support.message_strategies import messages
 from support.peer_worlds import PeerWorld, assert_delivered_exactly, recall, run
 
@@ -55,7 +55,7 @@ def test_three_hundred_peers_that_stand_still_receive_exactly_what_they_want(cas
 
 
 @WAYS
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@seeds([1], [2, 3])
 def test_what_is_published_elsewhere_or_to_an_area_is_delivered_exactly(
     cast: str, seed: int
 ) -> None:

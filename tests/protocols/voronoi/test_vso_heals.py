@@ -7,7 +7,6 @@ within 8 s, wherever its subscription has gone meanwhile. What is wrong 30 s lat
 
 from random import Random
 
-import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
@@ -17,7 +16,7 @@ from nearcast.protocols.voronoi.invariants import find_violations
 from nearcast.sim.network import ConstantDelay, Duplication, FaultyNetwork, Loss, Reordering
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
-from support.examples import examples
+from support.examples import examples, seeds
 from support.vso_worlds import (
     BAD,
     EAGER,
@@ -31,7 +30,7 @@ from support.vso_worlds import (
 )
 
 
-@pytest.mark.parametrize("seed", range(8))
+@seeds(range(4), range(4, 8))
 def test_crashes_partitions_and_loss_heal(seed: int) -> None:
     extra = {"limit": 6.0, "overload_ms": 1000.0} if seed % 2 else {}
     world, _ = run(nodes=24, seconds=12.0, seed=seed, rate=1.0, sample_ms=0, **BAD, **extra)

@@ -24,6 +24,7 @@ from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
 from nearcast.space.motion import SECOND, Time
 from support.cluster_scenarios import handover_scenario, run_cluster
 from support.cluster_scripts import ClusterScript
+from support.examples import seeds
 
 Fault = Callable[["Handover"], None]
 SHORT: Time = 3 * SECOND
@@ -323,7 +324,7 @@ def test_who_went_to_another_node_whose_word_was_lost_is_found_there() -> None:
 # Any of these, at any moment.
 
 
-@pytest.mark.parametrize("seed", range(12))
+@seeds(range(6), range(6, 12))
 def test_whatever_stands_still_every_client_has_one_home_and_receives_what_it_should(
     seed: int,
 ) -> None:

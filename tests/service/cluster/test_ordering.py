@@ -2,10 +2,11 @@
 
 import pytest
 
+from support.examples import seeds
 from support.staying_crowd import check_staying_crowd
 
 
-@pytest.mark.parametrize("seed", range(5))
+@seeds(range(2), range(2, 5))
 def test_whatever_the_delays_every_client_receives_everything_once_and_in_order(seed: int) -> None:
     check_staying_crowd(seed)
 

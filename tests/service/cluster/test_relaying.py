@@ -1,15 +1,14 @@
 """Two nodes that cannot reach each other are served by a third that reaches both."""
 
-import pytest
-
 from nearcast.service.cluster.relaying import RELAY_AFTER, find_relay
 from nearcast.space.motion import SECOND, Time
 from support.cluster_scripts import ClusterScript
+from support.examples import seeds
 
 CUT: Time = 20 * SECOND
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(range(2), range(2, 4))
 def test_while_two_nodes_cannot_reach_each_other_everything_is_delivered_by_the_third(
     seed: int,
 ) -> None:

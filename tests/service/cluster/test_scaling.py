@@ -34,6 +34,7 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from support.cluster_scenarios import CROWDS, cluster_scenario, run_cluster
 from support.cluster_scripts import ClusterScript, ScriptedClient
+from support.examples import seeds
 
 ACTIVE, STANDING_BY, ENTERING, LEAVING = Role
 CAPACITY = 10.0
@@ -188,7 +189,7 @@ def decisions(memory: MemoryTrace, world: ClusterWorld) -> Counter[str]:
 CALM = Counter({ACTIVE: 1, STANDING_BY: 2})
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@seeds([1], [2])
 def test_load_that_rises_and_falls_three_times_calls_in_and_stands_down_three_times(
     seed: int,
 ) -> None:
