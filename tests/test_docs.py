@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 from nearcast.cli.main import main
 from nearcast.server.config import Settings
 from nearcast.server.server import Server
+from support.fork_server import fork_server
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -111,7 +112,7 @@ class Play:
         self.printed: list[str] = []
         self.terminals: list[Terminal] = []
         self.files = 0
-        binaries = Path(sys.executable).parent
+        binaries = os.pathsep.join((str(fork_server().parent), str(Path(sys.executable).parent)))
         ours = {name: text for name, text in os.environ.items() if not name.startswith("NEARCAST_")}
         self.environment = {
             **ours,

@@ -190,7 +190,7 @@ def test_a_killed_run_leaves_a_trace_that_validate_accepts(
         [sys.executable, "-c", program, *arguments, "--set", "matcher=scan", "--trace", str(trace)],
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not (trace / "scenario.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(after_s)
@@ -209,7 +209,7 @@ def test_an_interrupted_run_keeps_what_it_recorded(tmp_path: Path) -> None:
         stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not (trace / "scenario.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(1.5)
@@ -219,7 +219,7 @@ def test_an_interrupted_run_keeps_what_it_recorded(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(10)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=180)
     assert process.returncode == 1
     assert err == f"nearcast: interrupted; {trace} holds what was recorded\n"
     assert reader.read(trace, "messages").num_rows > 0
@@ -238,7 +238,7 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_written(
     ended = subprocess.run(
         [*NEARCAST, "simulate", "client-server", "--nodes", "200", "--seconds", "5",
          "--set", "matcher=scan", "--trace", str(trace)],
-        capture_output=True, text=True, preexec_fn=limit, timeout=60,
+        capture_output=True, text=True, preexec_fn=limit, timeout=180,
     )  # fmt: skip
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1, ended.stderr

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +24,7 @@ from nearcast.server.server import Server
 from nearcast.space.shapes import point
 from nearcast.trace import reader
 from nearcast.trace.validate import validate
-
-NEARCAST = [sys.executable, "-m", "nearcast.cli"]
+from support.fork_server import fork_server
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -39,7 +37,7 @@ def program(
     *arguments: object, folder: Path, stop: int = signal.SIGTERM, **more: str
 ) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
-        [*NEARCAST, *map(str, arguments)], cwd=folder, env=environment(**more),
+        [fork_server(), *map(str, arguments)], cwd=folder, env=environment(**more),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -48,7 +46,7 @@ def program(
         if process.poll() is None:
             process.send_signal(stop)
         try:
-            process.wait(20)
+            process.wait(180)
         finally:
             process.kill()
 
@@ -64,8 +62,8 @@ def document(process: "subprocess.Popen[str]") -> Any:
 
 def run(*arguments: object, **more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [*NEARCAST, *map(str, arguments)],
-        env=environment(**more), capture_output=True, text=True, timeout=30,
+        [fork_server(), *map(str, arguments)],
+        env=environment(**more), capture_output=True, text=True, timeout=180,
     )  # fmt: skip
 
 

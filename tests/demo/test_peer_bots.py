@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,6 +36,7 @@ from nearcast.trace.validate import validate
 from nearcast.workloads.planetpi4_log import GameLog
 from nearcast.workloads.planetpi4_reckoning import UPDATE, ShipUpdate, pack
 from nearcast.workloads.planetpi4_rules import SHIELD, TICK, Rules
+from support.fork_server import fork_server
 from support.peer_bots import awareness_of
 
 PATIENCE_S = 180.0
@@ -215,7 +215,7 @@ def test_a_few_bots_know_of_each_other_and_leave_a_sound_trace(
     """
     settings = {"gossip_s": 1.0, "size": 400.0, "rate": 4.0, "lambda": 2.0}
     options = [word for item in settings.items() for word in ("--set", "{}={}".format(*item))]
-    command = [sys.executable, "-m", "nearcast.cli", "peer", "--overlay", "bubblestorm", "--json"]
+    command = [fork_server(), "peer", "--overlay", "bubblestorm", "--json"]
     command += ["--bots", "8", "--seconds", "12", "--trace", str(tmp_path / "live"), *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr

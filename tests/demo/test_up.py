@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nearcast.trace.validate import validate
+from support.fork_server import fork_server
 from support.monitor_processes import started
 from support.snapshot_reader import read
 
@@ -58,7 +58,7 @@ def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ended = subprocess.run(
-            [sys.executable, "-m", "nearcast.cli", "up", "--port", port, "--trace", tmp_path / "t"],
+            [fork_server(), "up", "--port", port, "--trace", tmp_path / "t"],
             capture_output=True, text=True, timeout=180, env={**os.environ, "NEARCAST_DEBUG": ""},
         )  # fmt: skip
     assert ended.returncode == 1
@@ -67,7 +67,7 @@ def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:
 
 def test_a_missing_trace_is_reported_in_one_line(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "nearcast.cli", "monitor", tmp_path / "nowhere"],
+        [fork_server(), "monitor", tmp_path / "nowhere"],
         capture_output=True, text=True, timeout=180,
     )  # fmt: skip
     assert ended.returncode == 1

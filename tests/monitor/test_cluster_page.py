@@ -2,8 +2,6 @@
 
 import random
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.fork_server import ForkedProcess
 from support.monitor_processes import Started, started
 
 NAMES = ("north", "south", "west")
@@ -43,9 +42,8 @@ def cluster(tmp_path: Path) -> Iterator[list[Started]]:
 @pytest.fixture
 def listeners(cluster: list[Started]) -> Iterator[None]:
     """One on each node: whoever listens somewhere is drawn there."""
-    command = [sys.executable, "-m", "nearcast.cli", "listen"]
     running = [
-        subprocess.Popen([*command, node.said["url"], "--x", "300", "--y", "200", "--r", "50"])
+        ForkedProcess(["listen", node.said["url"], "--x", "300", "--y", "200", "--r", "50"])
         for node in cluster
     ]
     yield

@@ -21,6 +21,7 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND
 from nearcast.transport.address_book import AddressBook, sign_record
 from nearcast.transport.identity import new_identity
+from support.fork_server import fork_server
 from support.peers import PATIENCE_S, SETTINGS, Player, play
 
 EVERYBODY = {"x": 0, "y": 0, "r": 50}
@@ -164,9 +165,12 @@ def test_the_first_peer_needs_an_overlay_and_an_address_that_others_can_reach() 
     assert PeerOptions(join=("127.0.0.9", 9), host="127.0.0.3").own_host() == "127.0.0.3"
 
 
+PROGRAM = (sys.executable, "-m", "nearcast.cli")
+
+
 def started(*arguments: str, inside: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*inside, sys.executable, "-m", "nearcast.cli", "peer", *arguments],
+        [*inside, *(PROGRAM if inside else (fork_server(),)), "peer", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "NEARCAST_DEBUG": ""},
     )  # fmt: skip

@@ -27,6 +27,7 @@ from nearcast.space.motion import Moving, Time, path
 from nearcast.space.shapes import box, disc, point
 from nearcast.trace.merge import merge
 from nearcast.trace.reader import read
+from support.fork_server import PIPE, ForkedProcess
 
 NEARCAST = Path(sys.executable).with_name("nearcast")
 START_S = 60.0
@@ -41,14 +42,19 @@ class Node:
     ) -> None:
         self.trace = folder / f"trace{number}"
         self.log = folder / f"log{number}"
-        command = [
-            *inside, str(NEARCAST), "node", "--json", "--port", "0",
-            "--cluster-key", str(folder / "cluster.key"), "--trace", str(self.trace), *flags,
+        arguments = [
+            "node", "--json", "--port", "0", "--cluster-key", str(folder / "cluster.key"),
+            "--trace", str(self.trace), *flags,
         ]  # fmt: skip
+        self.process: ForkedProcess | subprocess.Popen[str]
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder
-            )
+            if inside:
+                self.process = subprocess.Popen(
+                    [*inside, str(NEARCAST), *arguments], stdout=PIPE, stderr=log, text=True,
+                    cwd=folder,
+                )  # fmt: skip
+            else:
+                self.process = ForkedProcess(arguments, stdout=PIPE, stderr=log, cwd=folder)
 
     async def ready(self) -> None:
         """It has said where it listens; AssertionError with its log if it does not."""

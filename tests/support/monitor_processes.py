@@ -2,16 +2,16 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from support.fork_server import PIPE, ForkedProcess
+
 
 class Started(NamedTuple):
-    process: subprocess.Popen[str]
+    process: ForkedProcess
     said: dict[str, Any]
 
     @property
@@ -22,8 +22,7 @@ class Started(NamedTuple):
 @contextmanager
 def started(*arguments: str | Path) -> Iterator[Started]:
     """With --json it says in one document where it is; it is interrupted in the end."""
-    command = [sys.executable, "-m", "nearcast.cli", *map(str, arguments), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = ForkedProcess([*arguments, "--json"], stdout=PIPE)
     assert process.stdout is not None
     try:
         text = ""

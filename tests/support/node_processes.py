@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +9,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
+from support.fork_server import PIPE, ForkedProcess
+
 PATIENCE_S = 180.0
 
 
 class Running(NamedTuple):
-    process: subprocess.Popen[str]
+    process: ForkedProcess
     said: dict[str, Any]
 
     @property
@@ -52,11 +52,11 @@ class Running(NamedTuple):
 def start(key: Path | None, name: str, join: str | None, port: int = 0) -> Running:
     """A node of the cluster with this key; without one, a node by itself."""
     command = [
-        sys.executable, "-m", "nearcast.cli", "node", "--json", "--port", str(port), "--name", name,
+        "node", "--json", "--port", str(port), "--name", name,
         "--no-record", *(("--cluster-key", str(key)) if key else ()),
         *(("--join", join) if join else ()),
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = ForkedProcess(command, stdout=PIPE)
     assert process.stdout is not None
     text = ""
     while not text.endswith("}\n"):

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
@@ -17,6 +16,7 @@ from nearcast.peer.peer import PeerOptions, parse_address, run_peer
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
+from support.fork_server import fork_server
 
 PATIENCE_S = 180.0
 
@@ -92,7 +92,7 @@ class Process(Player):
         for name, value in o.settings.items():
             arguments += ["--set", f"{name}={value}"]
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "nearcast.cli", "peer", *arguments,
+            fork_server(), "peer", *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
