@@ -87,6 +87,7 @@ class ClientHost:
 
     def _make_core(self) -> None:
         self.core = ClientCore(self.name, self._rng)
+        self._first_url = ""  # that its application has given
         self.connections, self._opening, self._timers = {}, {}, {}
         self._numbers, self._subscribing, self._asked = {}, {}, {}
 
@@ -119,6 +120,7 @@ class ClientHost:
     # The application.
 
     def open(self) -> None:
+        self._first_url = self._world.first_url(self.number)
         self._apply(self.core.open(self._world.now))
 
     def kill(self) -> None:
@@ -261,7 +263,7 @@ class ClientHost:
 
     def _connect(self, number: int, url: str | None) -> None:
         world, core = self._world, self.core
-        url = url or world.first_url(self.number)
+        url = url or self._first_url
         network = world.network
         self._opening[number] = None
         there = network.arrival(self.machine, world.machine_at(url), 100)
