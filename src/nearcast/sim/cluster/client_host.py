@@ -57,7 +57,7 @@ class ClientWorld(Protocol):
         self, client: "ClientHost", connection: SimulatedConnection, message: Message, again: bool,
         subscriptions: tuple[int, ...],
     ) -> None: ...  # fmt: skip
-    def welcomed(self, client: "ClientHost", entity: int) -> None: ...
+    def welcomed(self, client: "ClientHost", entity: int, server: NodeId) -> None: ...
     def lost_server(self, client: "ClientHost", reason: str) -> None: ...
     def served(self, client: "ClientHost") -> None: ...
 
@@ -361,7 +361,7 @@ class ClientHost:
             self.offers += 1
         elif kind is messages.WelcomeNotice:
             self._welcoming, connection.entity = connection, notice.entity
-            self._world.welcomed(self, notice.entity)
+            self._world.welcomed(self, notice.entity, connection.server.id)
         served = self.is_served
         self._apply(self.core.received(self._world.now, connection.number, kind, notice))
         if self.is_served and not served:
