@@ -137,7 +137,7 @@ export class Client {
   readonly entity: number;
   /** The node's name. */
   readonly node: string;
-  /** Addresses of other nodes of the cluster. */
+  /** Addresses of other nodes of the cluster, as far as they are known. */
   readonly nodes: string[];
   readonly limits: Record<string, number>;
   subscribe(area?: Area, options?: SubscribeOptions): Promise<Subscription>;

@@ -434,8 +434,11 @@ class PublishedStates {
   /** The node that has welcomed us knows none of them. */
   allMissing() { this.#missing = new Map(this.#states); }
 
-  /** The node wants it later. */
-  isMissing(state) { this.#missing.set(stateKey(state), state); }
+  /** The node wants the state of this entity and channel later, or may not have got it. */
+  isMissing(change) {
+    const state = this.#states.get(stateKey(change));
+    if (state) this.#missing.set(stateKey(state), state);
+  }
 
   /** Those to publish next, besides what these changes replace that wait to be sent. */
   nextBatch(waiting) {
@@ -450,9 +453,9 @@ class PublishedStates {
     return batch.map(([, state]) => state);
   }
 
-  /** Those that no change may replace or end any more that was sent and has no answer. */
-  takeMissing() {
-    const unanswered = [...this.#unanswered.values()];
+  /** Those that no change may replace or end any more that waits, or was sent and has no answer. */
+  takeMissing(waiting = []) {
+    const unanswered = [...this.#unanswered.values(), ...waiting];
     const left = [...this.#missing].filter(
       ([, state]) => !unanswered.some((change) => changes(change, state)));
     for (const [key] of left) this.#missing.delete(key);
@@ -738,11 +741,16 @@ export class Client {
       return answer;
     } catch (why) {
       this.#states.answered(number, why instanceof Refused);
+      // A node that takes us over may not know it.
+      if (change?.text && channel.closed) this.#states.isMissing(change);
       // What was not published again for the sake of this request.
-      const missing = change && channel.open ? this.#states.takeMissing() : [];
-      for (const state of missing) channel.send(JSON.parse(state.text));
+      if (change && channel.open) this.#publishMissing(channel);
       throw why;
     }
+  }
+
+  #publishMissing(channel) {
+    for (const state of this.#states.takeMissing(this.#waiting)) channel.send(JSON.parse(state.text));
   }
 
   // Joining, reconnecting, and handover to another node.
@@ -779,13 +787,14 @@ export class Client {
       within(HOLD_BACK_MS, former.ended).catch(() => {}).finally(() => this.#releaseHeldBack(former));
       within(FORMER_NODE_MS, former.ended).catch(() => {}).finally(() => former.close());
     }
+    const known = [...this.nodes, ...(this.#current ? [this.#current.url] : [])];
     this.#current = channel;
     this.entity = notice.entity;
     this.node = notice.node ?? "";
     this.limits = notice.limits ?? {};
     channel.maxFrameBytes = this.limits.frame ?? Infinity;
     this.#states.setLimits(this.limits);
-    this.#setNodes(notice.nodes ?? []);
+    this.#setNodes(notice.nodes?.length ? notice.nodes : known.filter((url) => url !== channel.url));
   }
 
   /** The former node has sent everything: deliver what the new one sent in the meantime. */
@@ -797,10 +806,14 @@ export class Client {
     for (const notice of heldBack) this.#deliver(notice);
   }
 
-  /** Only with several nodes can a publication arrive twice. */
+  /**
+   * A node that knows no others may be cut off from them, so what was known before stays. Only with
+   * several nodes can a publication arrive twice.
+   */
   #setNodes(nodes) {
-    this.nodes = nodes;
-    if (nodes.length) this.#recent ??= new RecentPublications();
+    if (!nodes.length) return;
+    this.nodes = [...new Set(nodes)];
+    this.#recent ??= new RecentPublications();
   }
 
   /** Reconnect, if it was the current channel and no join or handover is under way. */
@@ -822,7 +835,8 @@ export class Client {
       performance.now() - lostAt < RESTART_MS ? RESTART_PAUSE_MS : LONGEST_PAUSE_MS;
     for (let pause = FIRST_PAUSE_MS; !this.#ended; pause = Math.min(2 * pause, longest())) {
       await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random() / 2)));
-      const urls = [this.#current.url, ...shuffled(this.nodes)]; // the last one first
+      // The last one first, and the one that we were given: perhaps none of the others exists any more.
+      const urls = [...new Set([this.#current.url, ...shuffled(this.nodes), this.#url])];
       const refusals = [];
       for (const url of urls) {
         if (this.#ended) return;
@@ -859,6 +873,7 @@ export class Client {
     this.#handingOver = false;
     this.#ready = null;
     if (channel === this.#current) this.#notices.put({ is: "handed over", node: this.node, url: to });
+    if (channel === this.#current && channel.open) this.#publishMissing(channel);
     this.#lost(this.#current); // if it was lost in the meantime
   }
 

@@ -678,6 +678,36 @@ def test_a_node_of_which_nothing_was_known_may_send_what_came_before() -> None:
     assert one.get(2, message_notice(1), message_notice(2)) == [message(2)]
 
 
+def test_a_node_that_knows_no_others_does_not_make_a_client_forget_them() -> None:
+    one = TimedCore(["ws://b", "ws://c"]).opened()
+    one.get(1, NodesNotice([]))
+    assert one.core.nodes == ["ws://b", "ws://c"]
+    one.get(1, MovedNotice("ws://b", "t"))
+    one.connected(2)
+    one.nodes = []
+    one.welcome(2, 2, "b")
+    assert one.core.nodes == ["ws://c"]
+    one.get(2, MovedNotice("ws://c", "t"))
+    one.connected(3)
+    one.welcome(3, 3, "c")
+    assert one.core.nodes == ["ws://b"], "also the one before is known"
+
+
+def test_a_client_tries_the_address_that_its_application_gave_too() -> None:
+    """All nodes that it was told of later may be gone."""
+    one = TimedCore(["ws://b"]).opened()
+    one.get(1, MovedNotice("ws://c", "t"))
+    one.connected(2)
+    one.welcome(2, 2, "c")
+    effects, tried = one.wake(RetryDue(), pause(one.lost(2))), []
+    for connection in (3, 4, 5):
+        (connect,) = [effect for effect in effects if isinstance(effect, Connect)]
+        tried.append(connect.url)
+        effects = one.core.connect_failed(one.now, connection, OSError("nobody"))
+    assert tried == ["ws://c", "ws://b", None]
+    assert pause(effects)
+
+
 def test_a_client_that_cannot_change_nodes_stays_where_it_is() -> None:
     one = TimedCore(["ws://b"], changes_nodes=False).opened()
     assert one.get(1, MovedNotice("ws://b", "t")) == []

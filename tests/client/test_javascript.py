@@ -536,8 +536,71 @@ def test_javascript_goes_to_another_node_when_its_own_is_dead() -> None:
             await until(lambda: messages.SubscribeRequest in b.kinds())
             b.send(message_notice(9, [1]))
             told = await talking
-            assert told == ["disconnected", "reconnected", ["b", 8, []], 9]
+            # b knows no other node, so what was known before stays.
+            known = ["ws://127.0.0.1:1", a.url]
+            assert told == ["disconnected", "reconnected", ["b", 8, known], 9]
             assert c.asked == []
+
+    run(story())
+
+
+def test_javascript_comes_back_to_the_address_that_it_was_given() -> None:
+    """All nodes that it was told of later are gone."""
+    program = """
+        const me = await nc.connect(url);
+        const notices = me.notices();
+        for (let number = 0; number < 3; number++) tell((await notices.next()).value.is);
+        tell([me.node, me.nodes]);
+        me.close();
+    """
+
+    async def story() -> None:
+        async with nodes("a") as (a,):
+            async with nodes("b") as (b,):
+                b.nodes = ["ws://127.0.0.1:1"]
+                talking = asyncio.ensure_future(in_node(program, a.url))
+                await until(lambda: a.connections and a.asked)
+                a.send(messages.MovedNotice(b.url, "a ticket"))
+                await until(lambda: b.asked)
+                await until(lambda: not a.connections)  # it has left its former node
+            b.end()
+            told = await talking
+            assert told[:3] == ["handed over", "disconnected", "reconnected"]
+            assert told[3] == ["a", ["ws://127.0.0.1:1", b.url]]
+
+    run(story())
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_javascript_publishes_a_state_again_that_was_lost_while_it_was_handed_over(
+    replaced: bool,
+) -> None:
+    program = """
+        const me = await nc.connect(url);
+        const retain = (x) => me.publish({ x, y: 0 }, null, { retain: true });
+        await retain(1);
+        const lost = retain(2).catch((why) => tell(why.name));
+        await me.notices().next();
+        await lost;
+        await me.publish({ x: 9, y: 0 });
+        me.close();
+    """
+    if replaced:
+        program = program.replace("await me.notices()", "await lost; retain(3); await me.notices()")
+
+    async def story() -> None:
+        async with nodes("a", "b") as (a, b):
+            a.slow.add(messages.PublishRequest)
+            talking = asyncio.ensure_future(in_node(program, a.url))
+            await until(lambda: messages.PublishRequest in a.kinds())
+            a.send(messages.DoneNotice(a.asked[-1][1].id, 1, publication=7))
+            await until(lambda: len(published(a)) == 2)
+            a.send(messages.MovedNotice(b.url, "a ticket"))
+            await until(lambda: b.connections)
+            assert b.asked == [], "first, the former node must answer"
+            a.end()
+            assert await talking == ["ConnectionError"]
+            assert [x for _, _, x in published(b)] == [3 if replaced else 2, 9]
 
     run(story())
 

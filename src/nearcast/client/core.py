@@ -103,7 +103,7 @@ class ClientCore:
         self.name = name
         self.entity = -1  # until a node has welcomed us
         self.node = ""  # the name of the node that serves us
-        self.nodes: list[str] = []  # addresses of other nodes of the cluster
+        self.nodes: list[str] = []  # addresses of other nodes of the cluster, as far as known
         self.limits: dict[str, float] = {}
         self.phase = Phase.NEW
         # The connection to the node that serves us; None while requests wait. A publication that
@@ -458,7 +458,8 @@ class ClientCore:
         self._end_joining(connection)
         former, self._current = self._current, connection
         self.entity, self.node, self.limits = notice.entity, notice.node, notice.limits
-        self._set_nodes(notice.nodes)
+        known = self.nodes if former is None or former.url is None else [*self.nodes, former.url]
+        self._set_nodes(notice.nodes or [url for url in known if url != connection.url])
         self.states.set_limits(notice.limits)
         if self.phase is Phase.HANDED_OVER:
             assert former is not None
@@ -506,10 +507,12 @@ class ClientCore:
         self._out.append(SetTimer(RetryDue(), delay))
 
     def _retry(self) -> None:
-        """Try the last node first, then the others of the cluster in random order."""
+        """Try the last node first, then the others of the cluster in random order, and then the
+        address that the application gave: perhaps none of the others exists any more."""
         assert self._current is not None
         others = self._rng.sample(self.nodes, len(self.nodes)) if self._changes_nodes else []
-        self._untried, self._refusals = [self._current.url, *others], []
+        addresses = dict.fromkeys([self._current.url, *others, None])
+        self._untried, self._refusals = list(addresses), []
         self._tried = len(self._untried)
         self._try_next()
 
@@ -593,9 +596,10 @@ class ClientCore:
             self._out.append(SetTimer(FormerNodeDue(former.number), timers.former_node))
 
     def _set_nodes(self, nodes: list[str]) -> None:
-        """Other nodes of the cluster. Only with several nodes can a publication arrive twice."""
-        self.nodes = nodes
+        """Other nodes of the cluster. A node that knows none may be cut off from them, so what was
+        known before stays. Only with several nodes can a publication arrive twice."""
         if nodes:
+            self.nodes = list(dict.fromkeys(nodes))
             self._order.drop_duplicates(self._parameters.remembered)
 
     def _end(self, why: Exception | None, later: Exception) -> None:

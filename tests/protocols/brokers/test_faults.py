@@ -365,3 +365,20 @@ def invariants(broker: Broker) -> None:
     assert {name: number for number, name in broker.names.items()} == broker.numbers
     assert all(e.hop in broker.links or e.hop in broker.clients for e in routes.entries.values())
     assert all(node < FIRST_SERVER for node in broker.clients)
+
+
+def test_a_client_is_attached_when_its_broker_answers_though_the_first_answer_was_lost() -> None:
+    client = BrokerClient(1, Random(1), Parameters(brokers=1), [B[0]])
+    client.start(0)
+    assert not client.ready
+    client.receive(2 * SECOND, B[0], Heartbeat(0))
+    assert client.ready
+
+
+def test_an_overlay_gets_ready_whatever_is_lost() -> None:
+    for seed in range(5):
+        net = BrokerNetwork(range(20), network=Loss(0.1, Random(seed), ConstantDelay(DELAY)))
+        nodes = net.simulation.nodes.values()
+        while not all(node.ready for node in nodes):
+            assert net.simulation.now < 60 * SECOND
+            net.simulation.run(net.simulation.now + SECOND)

@@ -136,6 +136,31 @@ def test_when_only_the_acknowledgement_is_lost_the_newer_epoch_wins() -> None:
     assert sites.owners(7) == [1]
 
 
+@pytest.mark.parametrize("copies_lost", [False, True])
+def test_two_owners_in_one_epoch_agree_when_they_hear_of_each_other(copies_lost: bool) -> None:
+    """A site whose copy is stale takes a record in the epoch in which its owner has just given it
+    to another one. The copies that both send, or else digests, tell them."""
+    sites = Sites(3)
+    sites.sites[0].hold(interest(10, radius=150))
+    sites.pass_time(1)
+    sites.lost = (RecordCopies, Digest, Inventory)
+    sites.sites[0].moved([7], [Moving(disc(110, 0, 150))], [2])
+    sites.pass_time(0.5)
+    assert sites.owners(7) == [1]
+    held = sites.sites[2].hold(interest(190, radius=150, version=3))
+    assert held is not None
+    assert sites.owners(7) == [1, 2]
+    assert [site.record(7).epoch for site in sites.sites[1:] if site.record(7)] == [2, 2]
+    if copies_lost:
+        sites.pass_time(STEP / SECOND)
+        assert sites.owners(7) == [1, 2]
+    sites.lost = ()
+    sites.pass_time(1.1 if copies_lost else STEP / SECOND)
+    assert sites.owners(7) == [2], "the larger number"
+    sites.pass_time(2)
+    assert {record.owner for site in sites.sites if (record := site.record(7))} == {2}
+
+
 def test_areas_are_copied_to_all_they_touch_and_to_one_neighbour_at_least() -> None:
     sites = Sites(3)
     sites.sites[0].hold(interest(10, radius=5))

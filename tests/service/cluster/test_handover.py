@@ -108,6 +108,12 @@ class Handover(ClusterScript):
         nodes = self.memory.table("deliveries").column("node").to_pylist()
         return nodes.count(self.walker.host.entity)
 
+    def times_left(self) -> int:
+        """How often the walker has left, as nodes say."""
+        self.world.recorder.flush()
+        notes = self.memory.table("notes").to_pylist()
+        return [(r["node"], r["fact"]) for r in notes].count((self.walker.host.entity, "left"))
+
     def places_of_walker(self) -> list[tuple[float, float]]:
         said = self.memory.table("publications").to_pylist()
         return [(r["x"], r["y"]) for r in said if r["node"] == self.walker.host.entity]
@@ -195,7 +201,8 @@ def test_an_answer_that_comes_after_the_client_was_taken_back_is_believed() -> N
     story.check()
 
 
-def test_if_no_answer_ever_comes_the_client_ends_the_old_connection_and_its_state_stays() -> None:
+def test_if_no_answer_ever_comes_the_client_ends_the_old_connection_and_leaves_nowhere() -> None:
+    """Its subscriptions are in force all the time, as the trace says."""
     story = Handover()
     story.lose(HandoverConfirmed)
     story.go(ClientTransfer, lambda _: None)
@@ -203,11 +210,46 @@ def test_if_no_answer_ever_comes_the_client_ends_the_old_connection_and_its_stat
     story.until(lambda: walker.handovers)
     story.until(lambda: old.client is not None)
     story.until(lambda: not old.open)
-    story.until(lambda: EntitiesLeft in story.sent)  # the old node believes so
     story.run(2 * UNCHECKED / SECOND)
+    assert EntitiesLeft not in story.sent
     assert story.agree()
     heard = story.deliveries()
     story.until(lambda: story.deliveries() > heard + 10)
+    story.check()
+    assert story.times_left() == 0
+
+
+def test_an_answer_that_comes_after_the_old_connection_has_ended_changes_nothing() -> None:
+    """Nor if the client has left the new node by then."""
+    story = Handover()
+    story.lose(HandoverConfirmed)
+    story.go(ClientTransfer, lambda _: None)
+    story.until(lambda: story.walker.host.handovers)
+    story.until(lambda: story.old_connection.client is not None)
+    story.until(lambda: not story.old_connection.open)
+    story.leave(story.walker)
+    story.until(lambda: EntitiesLeft in story.sent)
+    story.lose()
+    before = story.sent.count(HandoverConfirmed)
+    story.until(lambda: story.sent.count(HandoverConfirmed) > before)
+    story.run(1.0)
+    assert story.sent.count(EntitiesLeft) == len(story.servers) - 1
+    story.check()
+    assert story.times_left() == 1
+
+
+def test_who_disconnects_without_an_answer_leaves_when_the_new_node_has_cancelled() -> None:
+    story = Handover()
+    story.lose(ClientTransfer, HandoverCancelled)
+    story.go(ClientTransfer, lambda _: None)
+    story.until(lambda: story.old_connection.client is not None)
+    story.crash(story.walker)
+    story.run(5.0)
+    assert story.times_left() == 0, "it may be on the new node"
+    story.lose()
+    story.until(lambda: story.times_left())
+    story.check()
+    assert story.times_left() == 1
 
 
 @pytest.mark.parametrize("speaks", [False, True])

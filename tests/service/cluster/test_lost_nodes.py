@@ -7,12 +7,14 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
 from nearcast.matching import MATCHERS
-from nearcast.node import Effect
+from nearcast.node import Effect, Send
+from nearcast.protocols.voronoi.mesh_messages import NearestSiteQuery
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.access.grants import Grant
 from nearcast.service.cluster.messages import (
     CLIENTS_ONLY,
     ClusterJoinRequest,
+    NodeHeartbeat,
     NodeStopping,
     PublicationBatch,
     RemotePublication,
@@ -89,3 +91,14 @@ def test_a_state_that_came_late_of_a_node_that_is_no_member_ends_and_is_asked_fo
     assert one.listed() == []
     wanted = [e for e in asked if getattr(e, "message", None) == RetainedStatesRequest((entity,))]
     assert len(wanted) == 1
+
+
+def test_a_node_whose_site_is_in_another_mesh_is_asked_who_is_nearest() -> None:
+    """Its site was never a neighbour, so the mesh by itself would never find it."""
+    one, asked = OneNode(), []
+    beat = NodeHeartbeat("ws://there", 0.0, None, (ME,), site=(500.0, 0.0))
+    while one.now < 15 * SECOND:
+        one.service.receive(one.now, THERE, beat)
+        asked += one.run(one.now + SECOND)
+    queries = [e for e in asked if isinstance(e, Send) and isinstance(e.message, NearestSiteQuery)]
+    assert [query.to for query in queries] == [THERE]

@@ -345,10 +345,11 @@ def test_a_node_that_stops_waits_as_long_as_its_clients_leave_one_after_the_othe
     script.check(world.begins)
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3, 7])
 def test_under_faults_no_client_is_lost_and_afterwards_all_is_exact_again(seed: int) -> None:
     """Nodes stand still and links are cut while they enter and leave. With seed 3, the only active
-    node is cut off from those that stand by, which begin anew; later they must find each other."""
+    node is cut off from those that stand by, which begin anew; later they must find each other.
+    With seeds 1 and 7, every confirmation of a handover is lost."""
     crowds = {**CROWDS, "flash_s": 20, "flash_every": 50}
     world, memory = run_cluster(
         cluster_scenario(

@@ -5,11 +5,16 @@ from typing import Any
 import pytest
 
 from nearcast.errors import InvariantError
+from nearcast.protocols.voronoi.ownership import Ownership
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.routing import Routing
 from nearcast.service.effects import DeliverFlush
+from nearcast.sim.cluster import checkers
+from nearcast.sim.cluster.checkers import FaultLog
 from nearcast.sim.cluster.server_host import ServerHost
+from nearcast.space.motion import SECOND
 from support.cluster_scenarios import cluster_scenario, run_cluster
+from support.cluster_scripts import ClusterScript
 
 
 def test_a_failure_names_its_seed_and_the_command_that_repeats_it(
@@ -60,3 +65,52 @@ def test_an_internal_error_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Routing, "route_flush", broken)
     with pytest.raises(InvariantError, match="could not be passed on"):
         run_cluster(cluster_scenario(1))
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_fault_explains_only_what_it_touched(
+    touched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link breaks, and one server delivers nothing: one of the two, or another one."""
+    script = ClusterScript(1, servers=3)
+    world, (one, other, third) = script.world, script.servers
+    deaf = one if touched else third
+    place = deaf.service.cluster.site.place
+    clients = [script.client(deaf, *place) for _ in range(2)]
+    script.run(2.0)
+    world.inject.break_link(one, other)
+    monkeypatch.setitem(deaf._handlers, DeliverFlush, lambda _: None)
+    for client in clients:
+        client.publish()
+    script.run(1.0)
+    monkeypatch.undo()
+    if touched:
+        world.judge()
+        assert world.checker is not None and world.checker.missed > 0
+    else:
+        with pytest.raises(InvariantError, match="no fault explains it"):
+            world.judge()
+
+
+def test_two_owners_are_noticed_if_neither_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkers, "LONGEST_SHARED", 2 * SECOND)  # before their places are looked at
+    script = ClusterScript(1, servers=2)
+    owner, other = script.servers
+    script.client(owner, *owner.service.cluster.site.place)
+    script.run(2.0)
+    ownership = owner.service.cluster.site.ownership
+    (record,) = ownership.records.of(ownership.records.owned_by(owner.id))
+    for step in ("tick", "_merge"):
+        monkeypatch.setattr(Ownership, step, lambda *_: None)
+    other.service.cluster.site.hold(record)
+    script.run(1.5)
+    with pytest.raises(InvariantError, match=f"both owned subscription {record.id} since"):
+        script.run(4.0)
+
+
+def test_a_fault_of_servers_lasts_until_its_end() -> None:
+    faults = FaultLog()
+    assert faults.last_of_servers(10) == 0
+    faults.add("halted", 20, 40, servers=[1])
+    faults.add("isolated", 50, 90, client=3)
+    assert [faults.last_of_servers(t) for t in (10, 30, 60)] == [0, 30, 40]

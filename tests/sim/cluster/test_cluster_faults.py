@@ -74,6 +74,7 @@ def test_what_a_seed_has_found_stays_found(what: str) -> None:
 MIXED_FOUND = {
     7146: "clients of a node that was cut off from the others, and then left, knew no other node",
     7207: "a late publication of a node that had left kept the state of a client that had moved",
+    30225: "two meshes of nodes that all knew each other did not become one",
     11359: "what was overdue was delivered after later ones, as their publisher's node was lost",
 }
 

@@ -237,12 +237,10 @@ class BrokerClient(Node):
             return
         self.last_received = self.now
         match message:
-            case Hello():
+            case Hello() | Heartbeat():  # a heartbeat answers ours: its Hello may be lost
                 if not self.attached:
                     self.attached = True
                     self.out.note("linked", sender)
-            case Heartbeat():
-                pass
             case UnknownClient():
                 # One new session for all messages that it answers, unless the Hello was lost.
                 if self.attached or self.now - self.began > SETTLING_TIME:

@@ -101,7 +101,6 @@ class ClusterNode:
         self.nodes: dict[NodeId, KnownNode] = {}
         self._lost: dict[NodeId, Time] = {}  # while they or this node stood by: no mesh knows them
         self.stopping = self._gone = False
-        self._founded = False  # its site began a new mesh, because no other node was active
         self.joined = False  # this node has founded the cluster, or was let in; else ask again
         self._out, self._random, self._clock, self._parameters = out, rng, clock, parameters
         self._connections = connections
@@ -189,7 +188,6 @@ class ClusterNode:
 
     def found_mesh(self) -> None:
         """Nobody has a part of the space any more: this site has all of it."""
-        self._founded = True
         self.site = self._new_site()
         self.site.found((0.0, 0.0))
         self.apply_site_changes()
@@ -203,7 +201,6 @@ class ClusterNode:
         # Publications that are on their way here are still forwarded for a while.
         for subscription in list(former.ownership.records.slot):
             self.remote_subscriptions.drop(now, subscription)
-        self._founded = False
         self.site = self._new_site()
         self._update_representatives()
 
@@ -389,8 +386,10 @@ class ClusterNode:
 
     def _on_heartbeat(self, beat: NodeHeartbeat, sender: NodeId) -> None:
         self._add_node(sender, beat)
-        if self._founded and beat.role == Role.ACTIVE and sender not in self.site.mesh.known:
-            self.site.mesh.remember(sender)  # there are two meshes, which must find each other
+        if beat.site is not None and sender not in self.site.mesh.known:
+            # Perhaps there are two meshes, as after a partition, or because sites joined each other
+            # whose contacts had crashed. They must find each other.
+            self.site.mesh.remember(sender)
         for other in beat.others:
             if other != self.id and other not in self.nodes:
                 self._out.send(other, self.heartbeat())

@@ -19,9 +19,12 @@ If the client disconnects within `SETTLED` after it was taken in, it does not kn
 is returned (`ClientReturned`). After that the new home confirms again (`settled`, several times),
 and the old connection is closed. What is lost with a link is decided by these times alone. In one
 case both nodes serve a client: when no answer of the new home reached the old one within
-`TAKE_BACK`. Then a late confirmation, or the client itself, ends the old connection, and the new
-home's subscriptions have the higher version. A client whose connections are both gone leaves at the
-node that owns it.
+`TAKE_BACK`. Then the old home sends the transfer again (`ASK_EVERY`) until it is answered: the new
+home confirms what it took in, also if the client has gone on or left since, and cancels the rest.
+The confirmation, or the client itself, ends the old connection, and the new home's subscriptions
+have the higher version. If the connection ends without an answer, the client does not leave here:
+it is with the new home, or leaves when that one cancels. A client whose connections are both gone
+leaves at the node that owns it.
 
 Recent publications that the new home knows and the client has not received are delivered at once.
 """
@@ -54,7 +57,6 @@ from nearcast.service.cluster.messages import (
     HandoverClaim,
     HandoverConfirmed,
     HandoverOffer,
-    RetainedStatesRequest,
     TransferredSubscription,
 )
 from nearcast.service.cluster.realm import OVERDUE
@@ -85,6 +87,9 @@ SETTLED: Time = SECOND
 TOLD = 4  # how often it is confirmed, because a link may break
 UNSETTLED: Time = 10 * SECOND  # by then a client has left its old connection
 LOOK_EVERY: Time = SECOND // 2
+ASK_EVERY: Time = SECOND  # that an unanswered transfer is sent again
+DOUBTED: Time = 60 * SECOND  # until an answer is not expected any more
+REMEMBERED: Time = 2 * DOUBTED  # that a new home knows whom it took in
 AT_ONCE = 64  # clients offered at a time
 TICKET_BITS = 192  # of chance, which a live host takes from the system
 ELSEWHERE = "another node serves you now"
@@ -131,6 +136,20 @@ class DepartingClient(Struct):
     forwarded: list[tuple[bytes, bool]] = []
 
 
+class UnansweredClient(Struct):
+    """At the old home: a client whose transfer was not answered, so both nodes may serve it.
+
+    `client`: as it is served here again; None if its connection here has ended.
+    """
+
+    connection: Connection
+    client: ClientState | None
+    to: NodeId
+    transfer: ClientTransfer
+    until: Time
+    asked: Time
+
+
 class SettlingClient(Struct):
     """At the new home: a client that was just taken in.
 
@@ -174,8 +193,8 @@ class Handover:
         self.claimed: dict[str, OfferedClient] = {}  # transferred once nothing waits
         self._departing: dict[str, DepartingClient] = {}
         self._settling: dict[str, SettlingClient] = {}
-        # Clients that were taken back without an answer; until when an answer may still come.
-        self._unanswered: dict[str, tuple[OfferedClient, Time]] = {}
+        self._unanswered: dict[str, UnansweredClient] = {}
+        self._taken_in: dict[str, Time] = {}  # by ticket: when; for old homes that ask again
         self._looked: Time = 0
         self.steps = 0  # taken with clients that leave: a node that stops waits as long as it grows
 
@@ -190,6 +209,7 @@ class Handover:
                 e: s for e, s in self._arrived_connections.items() if s.client is not None
             }
             self._last_attempt = {e: t for e, t in self._last_attempt.items() if now - t < REST}
+            self._taken_in = {w: t for w, t in self._taken_in.items() if now - t < REMEMBERED}
 
     def _expire(self, now: Time) -> None:
         """Acts on everything that was not answered in time."""
@@ -213,11 +233,12 @@ class Handover:
                     self.ended.append((departing.connection, ELSEWHERE, CloseCode.GOING_AWAY))
                 else:
                     self._take_back_unanswered(now, ticket, departing)
-        for ticket, (offer, until) in list(self._unanswered.items()):
-            if offer.client.left:  # it has left here, perhaps because it is there
-                self._send(offer.to, RetainedStatesRequest((offer.client.entity,)))
-            if offer.client.left or until < now:
+        for ticket, one in list(self._unanswered.items()):
+            if one.until < now or one.connection.client is not one.client:  # or it went elsewhere
                 del self._unanswered[ticket]
+            elif now - one.asked >= ASK_EVERY:
+                one.asked = now
+                self._send(one.to, one.transfer)
         since = [one.passed.departed - SEARCHED for one in self._departing.values()]
         since += [since for _, _, since, _ in self._catching_up]
         self._node.history.keep_since = min(since, default=FOREVER)
@@ -244,7 +265,9 @@ class Handover:
 
     def is_departing(self, entity: int) -> bool:
         """Was it transferred a moment ago? Others may not know yet where it is."""
-        return any(one.passed.entity == entity for one in self._departing.values())
+        asked = [one.transfer for one in self._unanswered.values() if one.to in self._node.nodes]
+        passed = [one.passed for one in self._departing.values()]
+        return any(transfer.entity == entity for transfer in (*passed, *asked))
 
     def _offer_clients(self, now: Time) -> None:
         away: dict[int, tuple[NodeId, Time]] = {}
@@ -369,10 +392,8 @@ class Handover:
     def _on_taken(self, now: Time, ticket: str, settled: bool) -> None:
         unanswered = self._unanswered.pop(ticket, None)
         if unanswered is not None:
-            offer = unanswered[0]
-            if offer.connection.client is offer.client:
-                self._release_client(now, ticket, offer)
-                self.ended.append((offer.connection, ELSEWHERE, CloseCode.GOING_AWAY))
+            if self._release_unanswered(now, ticket, unanswered):
+                self.ended.append((unanswered.connection, ELSEWHERE, CloseCode.GOING_AWAY))
             return
         departing = self._departing.get(ticket)
         if departing is None:
@@ -392,23 +413,41 @@ class Handover:
         departing = self._departing.pop(ticket, None)
         if departing is not None:
             self._take_back(now, departing, departing.passed)
+        unanswered = self._unanswered.pop(ticket, None)
+        if unanswered is not None and unanswered.client is None:
+            self._leave_absent(now, unanswered.transfer)
 
     def _on_returned(self, now: Time, transfer: ClientTransfer, obeyed: int) -> None:
         departing = self._departing.pop(transfer.ticket, None)
-        if departing is None:
-            if transfer.ticket in self._unanswered:
-                return  # it is here already
-            # Its connection here has ended meanwhile: it leaves.
-            client = self._add_transferred(now, transfer, messages.MSGPACK)
-            self._node.send_states([client])
-            self._leave_returned(now, client)
+        if departing is not None:
+            self._take_back(now, departing, transfer, obeyed)
             return
-        self._take_back(now, departing, transfer, obeyed)
+        unanswered = self._unanswered.pop(transfer.ticket, None)
+        if unanswered is None or unanswered.client is None:
+            self._leave_absent(now, transfer)
+        # Else it is here already.
 
     def _take_back_unanswered(self, now: Time, ticket: str, departing: DepartingClient) -> None:
-        client = self._take_back(now, departing, departing.passed)
-        offer = OfferedClient(departing.connection, client, departing.to, now)
-        self._unanswered[ticket] = offer, now + UNSETTLED
+        connection, client = departing.connection, None
+        if not connection.ended:
+            client = self._take_back(now, departing, departing.passed)
+        self._unanswered[ticket] = UnansweredClient(
+            connection, client, departing.to, departing.passed, now + DOUBTED, now
+        )
+
+    def _release_unanswered(self, now: Time, ticket: str, one: UnansweredClient) -> bool:
+        """Stops serving a client that is another node's as far as this one knows. Did it serve?"""
+        if one.client is None or one.connection.client is not one.client:
+            return False
+        offer = OfferedClient(one.connection, one.client, one.to, now)
+        one.client, one.transfer = None, self._release_client(now, ticket, offer)
+        return True
+
+    def _leave_absent(self, now: Time, transfer: ClientTransfer) -> None:
+        """The new home does not have it, and its connection here has ended: it leaves."""
+        client = self._add_transferred(now, transfer, messages.MSGPACK)
+        self._node.send_states([client])
+        self._leave_returned(now, client)
 
     def _take_back(
         self, now: Time, departing: DepartingClient, transfer: ClientTransfer, obeyed: int = 0
@@ -488,29 +527,31 @@ class Handover:
             self.ended.append((expected.connection, "join as everybody does", CloseCode.POLICY))
 
     def _on_transfer(self, now: Time, transfer: ClientTransfer, sender: NodeId) -> None:
-        expected = self._expected.get(transfer.ticket)
+        expected, ticket = self._expected.get(transfer.ticket), transfer.ticket
         if expected is not None and expected.home != sender:
+            return
+        if ticket in self._taken_in:  # the confirmations were lost
+            self._send(sender, HandoverConfirmed(ticket, settled=ticket not in self._settling))
             return
         connection = expected.connection if expected is not None else None
         if expected is None or connection is None or connection.ended or expected.until < now:
-            self._reject_expected(transfer.ticket)
-            self._send(sender, HandoverCancelled(transfer.ticket))
+            self._reject_expected(ticket)
+            self._send(sender, HandoverCancelled(ticket))
             return
-        del self._expected[transfer.ticket]
+        del self._expected[ticket]
+        self._taken_in[ticket] = now
         client = self._add_transferred(now, transfer, connection.encoding or messages.JSON)
         self._node.send_states([client])
         self._connections.welcome(self._node.realm.now, connection, client, expected.join.id)
         if not may_listen(connection):  # its token is newer and allows less
             why = "your token does not allow what you listen to any more"
             self.ended.append((connection, why, CloseCode.POLICY))
-            self._send(sender, HandoverConfirmed(transfer.ticket, settled=True))
+            self._send(sender, HandoverConfirmed(ticket, settled=True))
             return
         self._arrived_connections[client.entity] = connection
         self._start_serving(now, connection, client, transfer)
-        self._settling[transfer.ticket] = SettlingClient(
-            connection, sender, transfer, now + SETTLED
-        )
-        self._send(sender, HandoverConfirmed(transfer.ticket, settled=False))
+        self._settling[ticket] = SettlingClient(connection, sender, transfer, now + SETTLED)
+        self._send(sender, HandoverConfirmed(ticket, settled=False))
 
     def _add_transferred(
         self, now: Time, transfer: ClientTransfer, form: messages.Encoding
@@ -555,9 +596,17 @@ class Handover:
                 settling.obeyed += settling.connection is connection
             self.forwarded.append((connection, frame, packed))
 
-    def return_client(self, now: Time, connection: Connection) -> None:
-        """A connection ends. A client that disconnected right after it was taken in may still be
-        connected to its old home, and is returned there."""
+    def connection_ends(self, now: Time, connection: Connection) -> None:
+        """A connection ends. Its client leaves, unless it is another node's."""
+        if connection.client is not None:
+            for ticket, one in self._unanswered.items():
+                if one.connection is connection:
+                    self._release_unanswered(now, ticket, one)
+            self._return_client(now, connection)
+
+    def _return_client(self, now: Time, connection: Connection) -> None:
+        """A client that disconnected right after it was taken in may still be connected to its old
+        home, and is returned there."""
         found = [s for s in self._settling.values() if s.connection is connection and not s.told]
         if not found or connection.client is None:
             return
@@ -567,6 +616,7 @@ class Handover:
         if not connection.ended or home not in self._node.nodes:  # it was ended here, or left
             self._send(home, HandoverConfirmed(ticket, settled=True))
             return
+        self._taken_in.pop(ticket, None)
         returned = self._release_client(
             now, ticket, OfferedClient(connection, connection.client, home, now)
         )

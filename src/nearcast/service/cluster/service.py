@@ -142,8 +142,8 @@ class ClusterService(Service):
         connection.joining = True  # until it is welcomed or turned away, by this token
 
     def _end_client(self, connection: Connection) -> None:
-        """The client leaves; or it returns to its former node, if it is connected there still."""
-        self.cluster.handover.return_client(self.now, connection)
+        """The client leaves, unless it is another node's, or returns to its former one."""
+        self.cluster.handover.connection_ends(self.now, connection)
         super()._end_client(connection)
 
     def _deliver(self, flushed: FlushDeliveries) -> None:

@@ -3,17 +3,24 @@
 At every moment: nothing is delivered twice, neither on a connection nor to an application; each
 publisher's publications arrive in order. In calm: no two servers send a client the same; no two
 sites own a record in one epoch; a record is owned where its area is; who has left is soon listed
-nowhere; servers that stand by come and go no more often than the load rises and falls. At the end:
-nothing was delivered that nobody asked for, and a fault explains every miss. When the cluster has
+nowhere; servers that stand by come and go no more often than the load rises and falls. When no
+fault lasts: no two sites own a record for longer than `LONGEST_SHARED`. At the end: nothing was
+delivered that nobody asked for, and a fault explains every miss. When the cluster has
 recovered from the last fault: every client is served by one server, which knows all its
 subscriptions and does not stand by; every subscription has one owner, every server knows exactly
 the living states, and what is published from then on is delivered exactly.
 
 Order has one exception, which the protocol documents (`service.cluster.realm.OVERDUE`): what was
 under way during a fault may arrive after later publications, if it is not older than that.
+
+A fault explains a miss near it in time if it was one of the subscriber, or of a server on the way
+of the publication: that of the publisher, that of the subscriber, and those whose sites were
+nearest to the place since shortly before the fault, which know who wants the publication. In a
+partition, and while messages of a script's choice are lost, every server may be concerned.
 """
 
 from collections.abc import Callable, Iterable
+from math import dist
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -22,7 +29,9 @@ from nearcast.client.received import Message
 from nearcast.client_protocol import messages
 from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
+from nearcast.protocols.voronoi.vso_messages import Place
 from nearcast.service.cluster.realm import OVERDUE
+from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, block_of
 from nearcast.sim.cluster.agreement import SHOWN, owned_records
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
@@ -36,19 +45,25 @@ BEFORE: Time = 2 * SECOND  # a fault may lose what was under way for so long
 AFTER: Time = 10 * SECOND  # and by then servers agree again who wants what
 LONGEST_LISTED: Time = 3 * SECOND  # in calm: by then all servers know that a client has left
 LONGEST_OUTSIDE: Time = 5 * SECOND  # likewise: by then another site owns what has crossed a border
+# When no fault lasts any more: by then sites that could not reach each other agree who owns what.
+LONGEST_SHARED: Time = 5 * SECOND
 
 
 class FaultSpan(Struct):
-    """A fault: from when to when, and of which client; None: of servers, so of everyone."""
+    """A fault: from when to when, and of which client; None: of servers; which, if not of all."""
 
     fact: str
     begin: Time
     end: Time
     client: NodeId | None = None
+    servers: frozenset[NodeId] | None = None
 
-    def overlaps(self, begin: Time, end: Time, client: NodeId) -> bool:
-        concerned = self.client is None or self.client == client
-        return concerned and self.begin - BEFORE <= end and begin <= self.end + AFTER
+    def is_near(self, begin: Time, end: Time) -> bool:
+        return self.begin - BEFORE <= end and begin <= self.end + AFTER
+
+    def concerns(self, client: NodeId) -> bool:
+        """Was it one of this client, or of any server?"""
+        return self.client is None or self.client == client
 
 
 class FaultLog:
@@ -57,8 +72,12 @@ class FaultLog:
     def __init__(self) -> None:
         self.spans: list[FaultSpan] = []
 
-    def add(self, fact: str, begin: Time, end: Time, client: NodeId | None = None) -> FaultSpan:
-        span = FaultSpan(fact, begin, end, client)
+    def add(
+        self, fact: str, begin: Time, end: Time, client: NodeId | None = None,
+        servers: Iterable[NodeId] | None = None,
+    ) -> FaultSpan:  # fmt: skip
+        touched = None if servers is None else frozenset(servers)
+        span = FaultSpan(fact, begin, end, client, touched)
         self.spans.append(span)
         return span
 
@@ -68,7 +87,40 @@ class FaultLog:
         return any(span.client is None for span in self.spans)
 
     def explains(self, begin: Time, end: Time, client: NodeId) -> bool:
-        return any(span.overlaps(begin, end, client) for span in self.spans)
+        """Was there a fault of this client, or of any server?"""
+        return any(span.concerns(client) for span in self.spans if span.is_near(begin, end))
+
+    def last_of_servers(self, now: Time) -> Time:
+        """Until when a server had a fault: until now, if it lasts."""
+        ends = [span.end for span in self.spans if span.client is None and span.begin <= now]
+        return min(now, max(ends, default=0))
+
+
+class Whereabouts:
+    """Which servers served an entity, and whose sites were nearest to a place, at which time."""
+
+    def __init__(self) -> None:
+        self._homes: dict[NodeId, list[tuple[Time, NodeId]]] = {}  # by entity: since when
+        self._sites: list[tuple[Time, dict[NodeId, Place]]] = []
+
+    def welcomed(self, now: Time, entity: NodeId, server: NodeId) -> None:
+        self._homes.setdefault(entity, []).append((now, server))
+
+    def look_at(self, now: Time, servers: Iterable[ServerHost]) -> None:
+        """Called now and then."""
+        sites = [(server.id, server.service.cluster.site) for server in servers]
+        self._sites.append((now, {number: site.place for number, site in sites if site.ready}))
+
+    def homes(self, entity: NodeId, begin: Time, end: Time) -> set[NodeId]:
+        """The servers that served it then, and the one before."""
+        known = self._homes.get(entity, [])
+        before = [server for t, server in known if t < begin][-1:]
+        return {*before, *(server for t, server in known if begin <= t <= end)}
+
+    def nearest(self, place: Place, begin: Time, end: Time) -> set[NodeId]:
+        """The servers whose sites were nearest to it then, and at the look before."""
+        looks = [sites for t, sites in self._sites if begin - SECOND <= t <= end and sites]
+        return {min(sites, key=lambda one: dist(sites[one], place)) for sites in looks}
 
 
 class ScalingChecker:
@@ -110,6 +162,7 @@ class ClusterChecker:
     def __init__(self, faults: FaultLog, now: Callable[[], Time], skew: Time) -> None:
         self._faults, self._now, self._skew = faults, now, skew
         self.due = DueDeliveries()
+        self.whereabouts = Whereabouts()
         self.scaling = ScalingChecker()
         self._delivered: dict[Pair, NodeId] = {}
         self._clients: dict[NodeId, NodeId] = {}  # by entity
@@ -118,6 +171,7 @@ class ClusterChecker:
         self._gone: dict[NodeId, Time] = {}  # by entity: when it left or crashed
         # By subscription and owner: since when its area has been another site's.
         self._outside: dict[tuple[SubscriptionId, NodeId], Time] = {}
+        self._shared: dict[SubscriptionId, Time] = {}  # since when two sites have owned it
         self._latest: dict[tuple[ClientHost, NodeId], tuple[Time, PublicationId]] = {}
 
     # While it runs.
@@ -145,8 +199,9 @@ class ClusterChecker:
         """A client has left, or has crashed."""
         self._gone[client.entity] = self._now()
 
-    def welcomed(self, client: ClientHost, entity: NodeId) -> None:
+    def welcomed(self, client: ClientHost, entity: NodeId, server: NodeId) -> None:
         self._clients[entity] = client.number
+        self.whereabouts.welcomed(self._now(), entity, server)
 
     def delivered(
         self, client: ClientHost, connection: SimulatedConnection, message: Message, again: bool,
@@ -193,12 +248,31 @@ class ClusterChecker:
     def look_at(self, servers: Iterable[ServerHost]) -> None:
         """Called now and then. While servers cannot reach each other, two may claim one record;
         then the higher number wins (`voronoi.ownership`)."""
+        servers = list(servers)
+        self.whereabouts.look_at(self._now(), servers)
+        self._check_shared(servers)
         if self._faults.of_servers:
             return
-        servers = list(servers)
         self._check_epochs(servers)
         self._check_places(servers)
         self._check_gone(servers)
+
+    def _check_shared(self, servers: Iterable[ServerHost]) -> None:
+        """No two sites own a record for long, unless a fault lasts."""
+        now, before, self._shared = self._now(), self._shared, {}
+        since_fault = self._faults.last_of_servers(now)
+        owners: dict[SubscriptionId, NodeId] = {}
+        for server in servers:
+            for record in owned_records(server):
+                other = owners.setdefault(record.id, server.id)
+                if other == server.id:
+                    continue
+                since = self._shared[record.id] = before.get(record.id, now)
+                if now - max(since, since_fault) > LONGEST_SHARED:
+                    self._fail(
+                        f"sites {other} and {server.id} have both owned subscription {record.id}"
+                        f" since {since}"
+                    )
 
     def _check_epochs(self, servers: Iterable[ServerHost]) -> None:
         """No two sites own a record in the same epoch."""
@@ -259,11 +333,11 @@ class ClusterChecker:
                 f" (made at, publication, subscription): {examples}"
             )
         missed = sorted((made[p], p, s) for p, s in due if (p, s) not in self._delivered)
-        faults = self._faults
+        places = self.due.places() if missed else {}
         wrong = [
             (t, p, s)
             for t, p, s in missed
-            if t >= exact_since or not faults.explains(t, t, self._clients[self.due.subscriber(s)])
+            if t >= exact_since or not self._is_explained(t, p, places[p], self.due.subscriber(s))
         ]
         if wrong:
             self._fail(
@@ -271,3 +345,23 @@ class ClusterChecker:
                 f" (made at, publication, subscription): {wrong[:SHOWN]}"
             )
         self.missed, self.expected = len(missed), len(due)
+
+    def _is_explained(
+        self, t: Time, publication: PublicationId, place: Place, subscriber: NodeId
+    ) -> bool:
+        """Was a fault near in time, of the subscriber or of a server on the way?"""
+        near = [span for span in self._faults.spans if span.is_near(t, t)]
+        if any(span.client == self._clients[subscriber] for span in near):
+            return True
+        whereabouts, publisher = self.whereabouts, publication >> COUNT_BITS
+        homes = whereabouts.homes(subscriber, t - AFTER, t + AFTER)
+        for span in near:
+            if span.client is None and span.servers is None:
+                return True
+            nearest = whereabouts.nearest(place, min(span.begin, t) - BEFORE, t + BEFORE)
+            if any(
+                one in homes or one in nearest or block_of(one) == publisher
+                for one in span.servers or ()
+            ):
+                return True
+        return False

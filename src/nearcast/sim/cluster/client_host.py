@@ -57,7 +57,7 @@ class ClientWorld(Protocol):
         self, client: "ClientHost", connection: SimulatedConnection, message: Message, again: bool,
         subscriptions: tuple[int, ...],
     ) -> None: ...  # fmt: skip
-    def welcomed(self, client: "ClientHost", entity: int) -> None: ...
+    def welcomed(self, client: "ClientHost", entity: int, server: NodeId) -> None: ...
     def lost_server(self, client: "ClientHost", reason: str) -> None: ...
     def served(self, client: "ClientHost") -> None: ...
 
@@ -87,6 +87,7 @@ class ClientHost:
 
     def _make_core(self) -> None:
         self.core = ClientCore(self.name, self._rng)
+        self._first_url = ""  # that its application has given
         self.connections, self._opening, self._timers = {}, {}, {}
         self._numbers, self._subscribing, self._asked = {}, {}, {}
 
@@ -119,6 +120,7 @@ class ClientHost:
     # The application.
 
     def open(self) -> None:
+        self._first_url = self._world.first_url(self.number)
         self._apply(self.core.open(self._world.now))
 
     def kill(self) -> None:
@@ -261,7 +263,7 @@ class ClientHost:
 
     def _connect(self, number: int, url: str | None) -> None:
         world, core = self._world, self.core
-        url = url or world.first_url(self.number)
+        url = url or self._first_url
         network = world.network
         self._opening[number] = None
         there = network.arrival(self.machine, world.machine_at(url), 100)
@@ -359,7 +361,7 @@ class ClientHost:
             self.offers += 1
         elif kind is messages.WelcomeNotice:
             self._welcoming, connection.entity = connection, notice.entity
-            self._world.welcomed(self, notice.entity)
+            self._world.welcomed(self, notice.entity, connection.server.id)
         served = self.is_served
         self._apply(self.core.received(self._world.now, connection.number, kind, notice))
         if self.is_served and not served:

@@ -59,6 +59,7 @@ class FaultyWorld(Protocol):
     def clients(self) -> list[ClientHost]: ...
     def plan(self, after: Time, act: Callable[[], None]) -> None: ...
     def note_fault(self, fact: str, about: int | None) -> None: ...
+    def look_at_sites(self) -> None: ...
     def crash_server(self, server: ServerHost) -> None: ...
     def restart(self, machine: MachineId) -> None: ...
     def add_server(self) -> None: ...
@@ -73,15 +74,24 @@ class ClusterFaults:
         self._world, self._rng = world, rng
         self._losing: FaultSpan | None = None
 
-    def _begin(self, fact: str, about: int | None, lasts: Time, client: int | None = None) -> None:
+    def _begin(
+        self, fact: str, about: int | None, lasts: Time, client: int | None = None,
+        servers: tuple[ServerHost, ...] | None = None,
+    ) -> None:  # fmt: skip
         world = self._world
         world.note_fault(fact, about)
-        world.faults.add(fact, world.now, world.now + lasts, client)
+        touched = None if servers is None else [server.id for server in servers]
+        world.faults.add(fact, world.now, world.now + lasts, client, touched)
+        if client is None:
+            world.look_at_sites()
 
     def crash(self, server: ServerHost, restarts_after: Time | None = None) -> None:
         """A server is killed. None: it never starts again."""
         world = self._world
-        world.faults.add("crashed", world.now, world.now + (restarts_after or 0))
+        world.faults.add(
+            "crashed", world.now, world.now + (restarts_after or 0), servers=[server.id]
+        )
+        world.look_at_sites()
         world.crash_server(server)
         if restarts_after is not None:
             world.plan(restarts_after, partial(world.restart, server.machine))
@@ -91,7 +101,7 @@ class ClusterFaults:
         if server.halted:
             return
         world = self._world
-        self._begin("halted", server.id, lasts)
+        self._begin("halted", server.id, lasts, servers=(server,))
         server.halt()
         timers_first = self._rng.random() < 0.5
 
@@ -103,7 +113,7 @@ class ClusterFaults:
 
     def hold(self, one: ServerHost, other: ServerHost, lasts: Time) -> None:
         """What two servers send each other arrives afterwards."""
-        self._begin("cut off", one.id, lasts)
+        self._begin("cut off", one.id, lasts, servers=(one, other))
         self._world.network.cut(one.machine, other.machine, self._world.now + lasts)
 
     def cut(self, one: ServerHost, other: ServerHost, lasts: Time) -> None:
@@ -120,7 +130,7 @@ class ClusterFaults:
 
     def break_link(self, one: ServerHost, other: ServerHost) -> None:
         """What is under way between two servers is lost; the next link is made at once."""
-        self._begin("link broken", one.id, 0)
+        self._begin("link broken", one.id, 0, servers=(one, other))
         self._world.break_link(one, other, NOTICED)
 
     def disconnect(self, client: ClientHost) -> None:

@@ -53,6 +53,11 @@ class DueDeliveries:
         """The entity that has, or had, this subscription."""
         return next(one.node for _, one in self._versions[subscription] if one is not None)
 
+    def places(self) -> dict[PublicationId, tuple[float, float]]:
+        """Where each publication was made."""
+        found = (one for batch in self._batches for one in batch.publications)
+        return {one.id: (one.shape.x, one.shape.y) for one in found}
+
     def pairs(self) -> set[Pair]:
         """Every publication with every subscription that wants it."""
         if not self._batches:

@@ -169,6 +169,11 @@ class ClusterWorld:
     def note_fault(self, fact: str, about: int | None) -> None:
         self.recorder.note(self.now, FIRST_NODE_ID, fact, about)
 
+    def look_at_sites(self) -> None:
+        """A fault begins: where are the sites that it may concern?"""
+        if self.checker is not None:
+            self.checker.whereabouts.look_at(self.now, self.servers)
+
     def sent_to_client(
         self, connection: SimulatedConnection, size: int, publication: PublicationId | None,
         arrived: Time,
@@ -205,9 +210,9 @@ class ClusterWorld:
         if self.checker is not None:
             self.checker.arrived(connection, notice)
 
-    def welcomed(self, client: ClientHost, entity: NodeId) -> None:
+    def welcomed(self, client: ClientHost, entity: NodeId, server: NodeId) -> None:
         if self.checker is not None:
-            self.checker.welcomed(client, entity)
+            self.checker.welcomed(client, entity, server)
 
     def delivered(
         self, client: ClientHost, connection: SimulatedConnection, message: Message, again: bool,
