@@ -19,7 +19,7 @@ from nearcast_papers.run import reproduce
 from nearcast_papers.voronoi import examples, geometry, jobs
 from nearcast_papers.voronoi.measures import snapshots
 from nearcast_papers.voronoi.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
-from nearcast_papers.voronoi.scenarios import QUICK, scenario, scenarios
+from nearcast_papers.voronoi.scenarios import QUICK, measured_from, scenario, scenarios
 from support.small_runs import by_keys, rows_of
 
 BEGIN = 2_500_000
@@ -34,13 +34,19 @@ def test_every_claim_of_the_papers_list_is_there_once_and_in_order() -> None:
 def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
     assert PAPERS["voronoi"].figures == tuple(CAPTIONS) == tuple(DRAWINGS)
     for figure in CAPTIONS:
-        quick, full = (
+        few, many = (
             {resolve(one)[0].run for one in scenarios(figure, thorough)}
             for thorough in (False, True)
         )
-        assert 0 < len(quick) <= len(full)
-    lengths = {one.nodes: one.seconds for one in scenarios("9", True)}
-    assert lengths == {50: 300.0, 100: 300.0, 200: 300.0, 500: 130.0, 1000: 180.0}
+        assert 0 < len(few) <= len(many)
+    full = {one.nodes: one for one in scenarios("9", True)}
+    assert [(nodes, one.seconds) for nodes, one in full.items()] == [
+        (50, 300.0), (100, 300.0), (200, 300.0), (500, 300.0), (1000, 300.0)
+    ]  # fmt: skip
+    settling = {nodes: one.settings.get("settle_s", 0.0) for nodes, one in full.items()}
+    assert settling == {50: 0.0, 100: 0.0, 200: 0.0, 500: 255.0, 1000: 255.0}
+    assert measured_from(300.0) == 260.0
+    assert measured_from(90.0) == 60.0
 
 
 # Geometry.

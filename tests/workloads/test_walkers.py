@@ -232,3 +232,17 @@ def test_a_blast_is_a_disc_around_where_a_point_would_have_been() -> None:
         assert point.shape.rx == 0
     with pytest.raises(ValueError, match="blast"):
         clustering.Parameters(blast=-1.0)
+
+
+def test_while_a_run_settles_one_in_so_many_publications_is_made() -> None:
+    def publications(**chosen: object) -> list[int]:
+        lived = walker("clustering", rate=10.0, motion="steps", **chosen)
+        made = (t for t, command in lived.commands() if isinstance(command, Publish))
+        return list(islice(made, 400))
+
+    always, settling = publications(), publications(settle_s=20.0, settle_one_in=5)
+    early = [t for t in always if t < 20 * SECOND]
+    rare = early[::5]
+    assert len(rare) == 30  # it has begun after five seconds
+    assert settling[: len(rare)] == rare
+    assert settling[len(rare) :][:250] == always[len(early) :]

@@ -18,7 +18,7 @@ from nearcast.matching.indexed_engine import IndexedEngine, RowSelection
 from nearcast.matching.matcher import Floats, Integers, Matcher
 from nearcast.matching.rows import FORMULA
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId, region_evolves
-from nearcast.space.motion import FOREVER, SECOND, Time
+from nearcast.space.motion import FOREVER, SECOND, Moving, Time
 
 VALID, FRESH, GONE = 0, 1, 2  # of a place: in the index, tested apart, or removed
 BOX_SIDES = ("vx", "gx"), ("vy", "gy"), ("vz", "gz")  # where a formula's row has its box
@@ -58,6 +58,10 @@ class GridMatcher(IndexedEngine, Matcher):
         return len(loose) - int(np.count_nonzero(bounded))
 
     def put(self, subscription: Subscription) -> None:
+        before = self._subscriptions.get(subscription.id)
+        if before is not None and _differ_in_motion(before, subscription):
+            self._put_motion(subscription)
+            return
         self.drop(subscription.id)
         self._subscriptions[subscription.id] = subscription
         places = self._places[subscription.id] = self._rows.add(subscription)
@@ -72,6 +76,21 @@ class GridMatcher(IndexedEngine, Matcher):
             if self._state[place] != FRESH:
                 self._state[place] = FRESH
                 self._fresh.append(place)
+
+    def _put_motion(self, subscription: Subscription) -> None:
+        """It has moved, as most that are put: it keeps its place."""
+        number = subscription.id
+        self._subscriptions[number] = subscription
+        (place,) = self._places[number]
+        self._rows.repack(place, subscription)
+        self._apart = None
+        if region_evolves(subscription.region):
+            self._timed[number] = None
+        else:
+            self._timed.pop(number, None)
+        if self._state[place] != FRESH:
+            self._state[place] = FRESH
+            self._fresh.append(place)
 
     def _put_formula(self, subscription: SubscriptionId, formula: Formula) -> None:
         if formula.parsed.evolves:
@@ -184,3 +203,14 @@ class GridMatcher(IndexedEngine, Matcher):
         size += sum(size for size, _ in self._paces.values())
         speed += sum(speed for _, speed in self._paces.values())
         return 0.25 * size / speed if speed > 0.0 and size > 0.0 else 1.0
+
+
+def _differ_in_motion(before: Subscription, after: Subscription) -> bool:
+    """Are both without a filter, on one channel, and in a region of one leg?"""
+    return (
+        isinstance(before.region, Moving)
+        and isinstance(after.region, Moving)
+        and before.filter is None
+        and after.filter is None
+        and before.channel == after.channel
+    )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nearcast.columns import SlotAllocator, grow
-from nearcast.matching.filters import Filters, StepCount, count_steps
+from nearcast.matching.filters import NO_STEPS, Filters, StepCount, count_steps
 from nearcast.matching.formula_vm import NO_PROGRAM, Programs
 from nearcast.model.subscription import Formula, Subscription, evolves
 from nearcast.space.motion import FOREVER, Moving, Path
@@ -52,13 +52,15 @@ class Rows(SlotAllocator):
 
     def remove(self, places: list[int]) -> None:
         """Free the places of one subscription."""
-        if self.array[places[0]]["flags"] & FILTERED:
-            self.filters.remove(int(self.array[places[0]]["filter"]))
+        first = self.array[places[0]]
+        if first["flags"] & FILTERED:
+            self.filters.remove(int(first["filter"]))
         for place in places:
-            if self.array[place]["flags"] & FORMULA:
-                self.programs.remove(int(self.array[place]["program"]))
-            self.array[place]["flags"] = 0
-            self._leave(int(self.array[place]["channel"]))
+            row = self.array[place]
+            if row["flags"] & FORMULA:
+                self.programs.remove(int(row["program"]))
+            row["flags"] = 0
+            self._leave(int(row["channel"]))
         self.free.extend(places)
 
     def _take_place(self) -> int:
@@ -102,19 +104,36 @@ class Rows(SlotAllocator):
             for leg, begin, end in zip(legs, begins, ends, strict=True)
         ]
 
+    def repack(self, place: int, subscription: Subscription) -> None:
+        """Pack it again where it is: without a filter, on the same channel, in one leg."""
+        leg = subscription.region
+        assert isinstance(leg, Moving), "a path has several places"
+        flags = ALIVE | (ECHO if subscription.echo else 0) | (EVOLVES | MOVES if leg.moves else 0)
+        channel = self.channels[subscription.channel]
+        self._pack_at(
+            place, subscription, leg, flags, channel, -FOREVER, FOREVER, NO_FILTER, NO_STEPS
+        )
+
     def _pack(
         self, wanted: Subscription, leg: Moving, flags: int, begin: int, end: int,
         condition: int, cost: StepCount,
     ) -> int:  # fmt: skip
-        place, s = self._take_place(), leg.shape
+        place, channel = self._take_place(), self._enter(wanted.channel)
+        flags |= MOVES if leg.moves else 0
+        self._pack_at(place, wanted, leg, flags, channel, begin, end, condition, cost)
+        return place
+
+    def _pack_at(
+        self, place: int, wanted: Subscription, leg: Moving, flags: int, channel: int, begin: int,
+        end: int, condition: int, cost: StepCount,
+    ) -> None:  # fmt: skip
+        s = leg.shape
         PACK(
             self.array, place * ROW.itemsize,
-            flags | (MOVES if leg.moves else 0), s.kind, wanted.id, wanted.node,
-            self._enter(wanted.channel), leg.since, leg.until, begin, end,
+            flags, s.kind, wanted.id, wanted.node, channel, leg.since, leg.until, begin, end,
             NO_PROGRAM, condition, *cost, -FOREVER, s.x, s.y, s.z, s.rx, s.ry, s.rz,
             *leg.velocity, *leg.growth,
         )  # fmt: skip
-        return place
 
     def _pack_formula(
         self, wanted: Subscription, formula: Formula, flags: int, condition: int, cost: StepCount

@@ -66,10 +66,12 @@ class SweptMatcher(Matcher):
         return self._regions.fallbacks
 
     def put(self, subscription: Subscription) -> None:
-        self.drop(subscription.id)
+        in_grid = is_bounded(subscription.region)
         if subscription.filter is None and isinstance(subscription.region, Formula):
-            self._regions.put(subscription)  # the grid handles unbounded ones
-        elif is_bounded(subscription.region):
+            in_grid = True  # which handles unbounded ones
+        if not in_grid or subscription.id in self._conditional:
+            self.drop(subscription.id)
+        if in_grid:
             self._regions.put(subscription)
         else:
             self._conditional[subscription.id] = subscription
@@ -144,8 +146,8 @@ def is_bounded(region: Region) -> bool:
     """Is a box around it bounded in x or y?"""
     if isinstance(region, Formula):
         return has_bounded_axis(region.parsed)
-    shapes = [leg.shape for leg in region.legs] if isinstance(region, Path) else [region.shape]
-    return any(s.rx < inf or s.ry < inf for s in shapes)
+    legs = region.legs if isinstance(region, Path) else (region,)
+    return any(leg.shape.rx < inf or leg.shape.ry < inf for leg in legs)
 
 
 def _comparisons_over(

@@ -29,10 +29,17 @@ class Parameters(WalkerParameters, frozen=True, kw_only=True):
     rate: float = 2.0  # the paper publishes in every step: 10
     # Radius in units of what is published, 0 to 1e9; 0: a point, as in the paper.
     blast: float = 0.0
+    # Seconds, 0 to 1e9, from the run's beginning in which only one in `settle_one_in` publications
+    # is made: an overlay that balances subscriptions settles as usual, at less cost.
+    settle_s: float = 0.0
+    # 1 to 1,000: see `settle_s`; with motion=steps, areas move as much more rarely.
+    settle_one_in: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         between("blast", self.blast, 0, 1e9)
+        between("settle_s", self.settle_s, 0, 1e9)
+        between("settle_one_in", self.settle_one_in, 1, 1000)
 
 
 def attractor_count(entities: int) -> int:
@@ -85,5 +92,6 @@ def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Wo
     choose_destination = go_to_attractors(cube, attractors_of(cube, entities, seed))
     payload = bytes(parameters.payload)
     return WalkerWorkload(
-        "clustering", entities, seed, parameters, 0.0, payload, choose_destination, parameters.blast
-    )
+        "clustering", entities, seed, parameters, 0.0, payload, choose_destination,
+        parameters.blast, parameters.settle_s, parameters.settle_one_in,
+    )  # fmt: skip

@@ -76,6 +76,8 @@ class WalkerWorkload(Struct, frozen=True):
     payload: bytes  # one for all publications
     choose_destination: ChooseDestination | None = None  # None: anywhere
     blast: float = 0.0  # radius of what is published; 0: a point
+    settle_s: float = 0.0  # for so long from the run's beginning, only
+    settle_one_in: int = 1  # one in so many publications is made
 
     @property
     def world(self) -> tuple[Vector, Vector]:
@@ -133,11 +135,16 @@ class Walker:
         return (Path(tuple(islice(legs, parameters.legs))) for _ in count())
 
     def moments(self) -> Iterator[Time]:
-        """When it publishes: regularly, with a phase of its own, always after it has begun."""
+        """When it publishes: regularly, with a phase of its own, always after it has begun; more
+        rarely while the run settles."""
         period = SECOND / self.world.parameters.rate
         rng = stream(self.world.seed, self.world.name, "phase", self.entity, self.stay)
         phase = 1 - rng.random()  # above 0 and at most 1
-        return (self.begins + ceil((number + phase) * period) for number in count())
+        settled, one_in = round(self.world.settle_s * SECOND), self.world.settle_one_in
+        for number in count():
+            t = self.begins + ceil((number + phase) * period)
+            if t >= settled or number % one_in == 0:
+                yield t
 
     def commands(self) -> Iterator[Scheduled]:
         timeline = RegionTimeline(self.regions())

@@ -2,8 +2,8 @@
 
 True positions are first recorded when the workload begins. A node is a matcher from its note
 `matcher` until it resigns, leaves or crashes. A second counts for the role that the node has in its
-middle. Bandwidths are over the last third of a run, when all nodes have joined and matchers have
-settled; messages count in the second in which they are sent.
+middle. Bandwidths are over the last third of a run, at most its last MEASURED_S seconds, when all
+nodes have joined and matchers have settled; messages count in the second in which they are sent.
 """
 
 from pyspark.sql import DataFrame
@@ -12,7 +12,7 @@ from nearcast.pipeline.jobs.overlay import ownership
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.vso_messages import Notify
-from nearcast_papers.voronoi.scenarios import LIMIT
+from nearcast_papers.voronoi.scenarios import LIMIT, MEASURED_S
 
 VAST_NEIGHBOUR = 36  # bytes that VAST writes to tell a client about one neighbour in one step
 
@@ -51,7 +51,7 @@ MATCHING = _spells("matching", "matcher", "'resigned', 'left', 'crashed'")
 PRESENT = _spells("present", "joined", "'left', 'crashed'")
 
 # What each node sent and received in each second, and whether it was a matcher then; `late` seconds
-# are those of the last third. Likewise `vast_` with notifications as long as VAST's.
+# are those that are measured. Likewise `vast_` with notifications as long as VAST's.
 LOADS = f"""
     {BOUNDS}, {MATCHING},
     sizes AS (
@@ -61,7 +61,8 @@ LOADS = f"""
     sums AS (
         SELECT /*+ BROADCAST(bounds) */
                run, node, CAST(floor((t - begin) / 1e6) AS INT) AS second,
-               (t - begin) / 1e6 >= ceil(seconds * 2 / 3) AS late,
+               (t - begin) / 1e6 >= ceil(greatest(seconds * 2 / 3, seconds - {MEASURED_S}))
+                   AS late,
                sum(up) AS up, sum(down) AS down,
                sum(vast_up) AS vast_up, sum(vast_down) AS vast_down
         FROM (
@@ -84,7 +85,7 @@ def bandwidth_by_node(
 ) -> DataFrame:
     """Bytes per second of each node, on average and in its busiest second, in either role.
 
-    Of the last third; `whole` ones are of the whole run.
+    Of the seconds that are measured; `whole` ones are of the whole run.
     """
     return query_sql(
         f"""

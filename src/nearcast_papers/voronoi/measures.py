@@ -24,9 +24,11 @@ from nearcast_papers.voronoi.scenarios import (
     MIN_MATCHERS,
     SERVER_LIMIT,
     SERVERS,
+    SETTLED_BEFORE_S,
     SQUARES,
     STABLE,
     STAYING,
+    measured_from,
 )
 
 SETTLED_S = 10  # after the last has joined
@@ -167,18 +169,22 @@ class VSOMeasures(PaperMeasures):
         return sorted(float(row[column]) for row in found)
 
     def matchers(self, nodes: int) -> float:
-        """On average over the last third."""
+        """On average over the seconds that are measured."""
         rows = self.rows("population_by_second", **scale_runs(), nodes=nodes)
         return mean(
-            float(row["matchers"]) for row in rows if row["second"] >= row["seconds"] * 2 / 3
+            float(row["matchers"]) for row in rows if row["second"] >= measured_from(row["seconds"])
         )
 
     def consistency(self, nodes: int) -> float:
-        """From when all have joined."""
+        """From when all have joined, and publish as they do in the end."""
         rows = self.rows("consistency_by_second", **scale_runs(), nodes=nodes)
-        joined = nodes / JOIN_RATE + SETTLED_S
-        late = [row for row in rows if row["second"] >= joined]
+        begins = max(nodes / JOIN_RATE + SETTLED_S, self.settling(nodes) + SETTLED_BEFORE_S)
+        late = [row for row in rows if row["second"] >= begins]
         return float(sum(row["seen"] for row in late) / max(1, sum(row["due"] for row in late)))
+
+    def settling(self, nodes: int) -> float:
+        """Seconds in which a run of so many nodes does not yet publish in every step."""
+        return float(self._runs(**scale_runs(), nodes=nodes)[0].settings["settle_s"])
 
     def overloads(self, nodes: int) -> list[OverloadPeriod]:
         rows = self.rows("overloads", **scale_runs(), nodes=nodes)

@@ -2,10 +2,12 @@
 
 The paper's set-up (V): steps of 100 ms, every message takes one step, a world of 768 x 768, areas
 of 192, 3 units per step, 1.5 ln(n) hotspots, at most 20 subscriptions per matcher. In the full form
-nodes publish their position in every step, as in the paper, for 3,000 steps; for fewer steps with
-more than 200 nodes, because 1,000 nodes would take hours for what settles in a minute. In the quick
-form they publish twice a second, for less time, with fewer nodes. Areas are then extended by 32
-units (VON's own buffer) instead of VAST's 10, because nodes move farther between two publications.
+a run has 3,000 steps, and nodes publish their position in every step, as in the paper. More than
+200 nodes publish in one of ten steps until shortly before the end, and only then in every step:
+1,000 nodes in every step would take hours, and the matchers, which the number of subscriptions
+calls in, need minutes to come. In the quick form nodes publish twice a second, for less time, with
+fewer nodes. Areas are then extended by 32 units (VON's own buffer) instead of VAST's 10, because
+nodes move farther between two publications.
 """
 
 from collections.abc import Iterator
@@ -21,6 +23,9 @@ STEP_MS = 100.0
 STEP_RATE = 10.0  # publications per second: one in each step
 JOIN_RATE = 10.0  # nodes per second
 LIMIT = 20.0
+MEASURED_S = 40.0  # of the last third of a run at most so much is measured: its end
+SETTLING_ONE_IN = 10  # steps in which more than MANY publish before, and so long before:
+MANY, SETTLED_BEFORE_S = 200, 5.0
 SQUARES = 9  # matchers of figure 7
 PARTITIONINGS = "static", "dynamic"
 STABLE = 50, 100  # nodes under churn
@@ -53,9 +58,8 @@ class VSOPreset(Struct, frozen=True):
     sample_ms: float
 
     def seconds(self, nodes: int) -> float:
-        """Of a scalability run: the last third is measured, after all have joined and settled."""
-        long = self.rate == STEP_RATE and nodes <= 200
-        return 300.0 if long else nodes / JOIN_RATE + 80.0
+        """Of a scalability run: its end is measured, after all have joined and settled."""
+        return 300.0 if self.rate == STEP_RATE else nodes / JOIN_RATE + 80.0
 
 
 QUICK = VSOPreset(
@@ -76,6 +80,11 @@ FULL = VSOPreset(
 SIZES, NINE = FULL.sizes, FULL.nine
 CHURN = FULL.churn[50]
 BLASTS = FULL.blasts
+
+
+def measured_from(seconds: float) -> float:
+    """The second of a run from which on loads are measured: in its last third."""
+    return max(seconds * 2 / 3, seconds - MEASURED_S)
 
 
 def scenario(preset: VSOPreset, nodes: int, seconds: float, **more: Any) -> Scenario:
@@ -116,7 +125,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
                 yield from (churn_scenario(preset, nodes, rate) for rate in rates)
             yield from (mortal_scenario(preset, rate) for rate in preset.mortal)
         case "9" | "10" | "table":
-            yield from (scenario(preset, nodes, preset.seconds(nodes)) for nodes in preset.sizes)
+            yield from (scale_scenario(preset, nodes) for nodes in preset.sizes)
         case "areas":
             for blast in preset.blasts:
                 yield scenario(
@@ -141,6 +150,17 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
         case "tide":
             for idle in IDLE:
                 yield tide_scenario(preset, idle)
+
+
+def scale_scenario(preset: VSOPreset, nodes: int) -> Scenario:
+    """V-C: nodes join one after the other, and matchers come as the load needs them."""
+    seconds, settling = preset.seconds(nodes), {}
+    if preset.rate == STEP_RATE and nodes > MANY:
+        settling = {
+            "settle_s": measured_from(seconds) - SETTLED_BEFORE_S,
+            "settle_one_in": SETTLING_ONE_IN,
+        }
+    return scenario(preset, nodes, seconds, **settling)
 
 
 def cluster_scenario(preset: VSOPreset, nodes: int) -> Scenario:

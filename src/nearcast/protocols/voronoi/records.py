@@ -30,6 +30,7 @@ Flags = NDArray[np.bool_]
 
 FARTHEST = 1e29  # the diagram is exact a little beyond
 _LOW = 2**53 - 1
+_WORD = 2**64 - 1
 _PRIMES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 
 
@@ -102,10 +103,9 @@ def _bounded(x: float) -> float:
 def mixed(record: Record) -> int:
     """A checksum of id, epoch, owner and version; sums of these detect a difference."""
     number = 0
-    for part, prime in zip(
-        (record.id, record.epoch, record.owner, record.version), _PRIMES, strict=True
-    ):
-        number = (number ^ part) * prime & (2**64 - 1)
+    parts = record.id, record.epoch, record.owner, record.version
+    for part, prime in zip(parts, _PRIMES, strict=True):
+        number = (number ^ part) * prime & _WORD
         number ^= number >> 29
     return number & _LOW
 
@@ -209,11 +209,12 @@ class Records:
         return self._round[slots]
 
     def _follow(self, slot: int, region: Region, now: Time) -> None:
-        (
-            self._motion[slot], self._since[slot], self._until[slot], self._holds[slot],
-            self._round[slot],
-        ) = leg(region, now)  # fmt: skip
-        self._speed[slot] = np.hypot(self._motion[slot, VX], self._motion[slot, VY])
+        motion, self._since[slot], self._until[slot], self._holds[slot], self._round[slot] = leg(
+            region, now
+        )
+        self._motion[slot] = motion
+        vx, vy = motion[VX], motion[VY]
+        self._speed[slot] = np.hypot(vx, vy) if vx or vy else 0.0
 
     def _grow(self) -> None:
         room = len(self.at)
