@@ -55,6 +55,11 @@ class OutgoingPublications:
             sent[rows] = code
             self._parts.setdefault(node, []).append((rows, code))
 
+    def rows(self) -> Integers:
+        """All that is to be sent to some node, in order."""
+        several = [rows for parts in self._parts.values() for rows, _ in parts]
+        return np.unique(np.concatenate(several)) if several else NONE
+
     def entries(self) -> Iterator[tuple[NodeId, bytes, Integers]]:
         """For each node, in the order of publication: codes and rows."""
         for node, parts in self._parts.items():

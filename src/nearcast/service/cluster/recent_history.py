@@ -197,7 +197,6 @@ class PublicationColumns:
     """
 
     def __init__(self) -> None:
-        self.accepted: list[AcceptedPublication] = []
         self._first = self._end = 0  # the rows in use
         self._before = 0  # publications that were added before those of row 0
         self._nodes: dict[NodeId, int] = {}  # by node, which column has what it was sent
@@ -220,14 +219,12 @@ class PublicationColumns:
         self.publishers[rows], self.routed[rows] = publishers, 0
         self.serials[rows], self._flushed[rows] = flush.serial, flush.t
         self._columns[6:, rows] = NOT_SENT
-        self.accepted += flush.accepted
 
     def _make_room(self, count: int) -> None:
         """Moves the rows in use to the front, into longer columns if they need it."""
         first, used = self._first, self._end - self._first
         columns = np.zeros((len(self._columns), max(1024, 2 * (used + count))), np.int64)
         columns[:, :used] = self._columns[:, first : self._end]
-        del self.accepted[:first]
         self._first, self._end, self._before = 0, used, self._before + first
         self._set_columns(columns)
 
@@ -310,21 +307,21 @@ class RecentHistory:
         rows = self.columns.find(publications)
         return set(self.columns.ids[rows[self.columns.routed[rows] == 1]].tolist())
 
-    def by_flush(self, rows: Integers) -> Iterator[tuple[PastFlush, Integers]]:
-        """The flushes of these rows, which are in order, and their indices there."""
+    def by_flush(self, rows: Integers) -> Iterator[tuple[PastFlush, Integers, Integers]]:
+        """The flushes of these rows, which are in order; their rows, and the indices there."""
         if not len(rows):
             return
         serials = self.columns.serials[rows]
         begins = np.flatnonzero(np.diff(serials, prepend=-1))
         for first, last in pairwise([*begins.tolist(), len(rows)]):
             flush = self.flushes[int(serials[first]) - self.flushes[0].serial]
-            yield flush, rows[first:last] - self.columns.rows(flush).start
+            yield flush, rows[first:last], rows[first:last] - self.columns.rows(flush).start
 
     def count_deliveries(self, publication: PublicationId) -> int:
         """How many subscriptions of this node it was delivered to."""
         return sum(
             int(np.count_nonzero(np.isin(one.readers.indices, found)))
-            for one, found in self.by_flush(self.columns.find([publication]))
+            for one, _, found in self.by_flush(self.columns.find([publication]))
         )
 
     def delivered_to(self, entity: int) -> list[PublicationId]:

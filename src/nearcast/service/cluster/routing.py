@@ -161,7 +161,7 @@ class Routing:
             elif waiting[1] == CLIENTS_ONLY or came[1] != PREVIOUS_OWNER:
                 self._received[publication] = came
         history = self._realm.history
-        for flush, chosen in reversed([*history.by_flush(history.columns.find(late))]):
+        for flush, _, chosen in reversed([*history.by_flush(history.columns.find(late))]):
             outgoing = self._outgoing()
             self._route(outgoing, flush, 0, dict.fromkeys(chosen.tolist(), came))
             self._send_outgoing(outgoing)
@@ -222,7 +222,7 @@ class Routing:
         routed = history.columns.routed
         rows = rows[routed[rows] == 0]
         routed[rows] = 1
-        for flush, which in history.by_flush(rows[self._some_home_lacks(rows)]):
+        for flush, _, which in history.by_flush(rows[self._some_home_lacks(rows)]):
             self._add_for_homes(
                 outgoing, flush, *self._remote_subscriptions.match_homes(flush.publications, which)
             )
@@ -245,14 +245,12 @@ class Routing:
 
     def _send_outgoing(self, outgoing: OutgoingPublications) -> None:
         """One message for each node, or as many as its payloads need."""
-        columns = self._realm.history.columns
-        remote: dict[int, RemotePublication] = {}
+        remote: dict[int, RemotePublication] = {}  # by row
+        for flush, rows, which in self._realm.history.by_flush(outgoing.rows()):
+            several = zip(rows.tolist(), which.tolist(), strict=True)
+            remote |= {row: remote_publication(flush.accepted[i], flush.t) for row, i in several}
         for node, codes, rows in outgoing.entries():
-            publications = []
-            for row, t in zip(rows.tolist(), columns.t[rows].tolist(), strict=True):
-                if row not in remote:
-                    remote[row] = remote_publication(columns.accepted[row], t)
-                publications.append(remote[row])
+            publications = [remote[row] for row in rows.tolist()]
             for first, last in _split_by_size(publications):
                 self._send(
                     node, PublicationBatch(codes[first:last], tuple(publications[first:last]))
