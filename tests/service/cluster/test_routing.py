@@ -150,9 +150,7 @@ def test_an_interest_that_is_known_late_hears_what_was_said_before_what_it_wants
     harness = RouterHarness()
     harness.flush(passed(5, (5, 1.0, 0.0)), own=1)
     harness.flush(passed(6, (6, 50.0, 0.0)), own=1)
-    harness.realm.history.mark_routed(
-        int(n) for one in harness.realm.history.flushes for n in one.ids
-    )
+    harness.realm.history.columns.routed[:] = 1
     harness.remote_subscriptions.put(7, record_of(ELSEWHERE, wanted(21, 50.0), 6, 0), ELSEWHERE)
     harness.router.send_missed(7, harness.realm.history.flushes)
     assert told(harness.taken()) == [(ELSEWHERE, CLIENTS_ONLY, [1.0, 50.0])]

@@ -271,14 +271,14 @@ class Handover:
 
     def _offer_clients(self, now: Time) -> None:
         away: dict[int, tuple[NodeId, Time]] = {}
-        begun = 0
+        begun, serving = 0, self._node.serving_nodes()
         for connection in list(self._connections.all):
             client = connection.client
             if client is None or connection.paused or connection.ended:
                 continue
             if client.entities:  # such a client stays, and reconnects when the node stops
                 continue
-            to = self._preferred_node(now, client)
+            to = self._preferred_node(now, client, serving)
             if to is None:
                 continue
             before = self._owned_elsewhere.get(client.entity)
@@ -295,7 +295,9 @@ class Handover:
                 )
         self._owned_elsewhere = away
 
-    def _preferred_node(self, now: Time, client: ClientState) -> NodeId | None:
+    def _preferred_node(
+        self, now: Time, client: ClientState, serving: Sequence[NodeId]
+    ) -> NodeId | None:
         """The node that should serve the client, if not this one."""
         node = self._node
         owner = None
@@ -307,7 +309,6 @@ class Handover:
                     x, y, *_ = leg(active.subscription.region, now)[0]
                     owner = node.site.heir((x, y))
                 break
-        serving = node.serving_nodes()
         if owner is not None and owner != node.id and owner in serving:
             return owner
         if not self._clearing or not serving:
@@ -683,11 +684,13 @@ def find_overtaken(
 ) -> NDArray[np.bool_]:
     """Which of these are overdue, though a later one of the same publisher was received? They are
     not delivered any more, as `ClusterRealm.receive_remote` says."""
+    late = publications.t[index] < overdue
+    if not late.any():
+        return late
     _, whose = np.unique(publications.node, return_inverse=True)
     latest = np.zeros(len(whose), np.int64)  # by publisher
     np.maximum.at(latest, whose[received], publications.t[received])
-    t = publications.t[index]
-    return (t < overdue) & (t < latest[whose[index]])
+    return late & (publications.t[index] < latest[whose[index]])
 
 
 def has_bounded_area(active: ActiveSubscription) -> bool:

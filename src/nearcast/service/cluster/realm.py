@@ -178,29 +178,30 @@ class ClusterRealm(Realm):
             remote = sorted(taken.remote, key=lambda one: (one[0].t, one[0].id))
             rows = np.frombuffer(b"".join([row for _, row in remote]), PUBLICATION_DTYPE)
             table = np.concatenate((table, rows))
-            for slot, (one, _) in enumerate(remote, own):
+            for slot in np.flatnonzero(rows["retain"]).tolist():
+                one = remote[slot][0]
                 entity, channel = one.client.entity, one.request.channel
-                if one.request.retain and self.remote_entities.has_withdrawn(
-                    entity, channel, one.t
-                ):
-                    table["retain"][slot] = 0
+                if self.remote_entities.has_withdrawn(entity, channel, one.t):
+                    table["retain"][own + slot] = 0
             accepted = [*accepted, *(one for one, _ in remote)]
-            channels = [one.request.channel for one in accepted]
-            publications = publication_batch(
-                t, table, accepted, channels if any(channels) else None
-            )
-            publications.t[own:] = [one.t for one in accepted[own:]]
+            channels, others = None, [one.request.channel for one, _ in remote]
+            if taken.channels is not None or any(others):
+                channels = [*(taken.channels or [""] * own), *others]
+            publications = publication_batch(t, table, accepted, channels)
+            publications.t[own:] = [one.t for one, _ in remote]
         self._states.update(t, accepted, table)
         self._end_withdrawn()
         matches = self._matcher.match_many(publications)
         publication, active = self._match_versions(publications, matches)
-        # Publications of other nodes come first: they are older, perhaps of a client now here.
-        turned = (publication - own) % len(accepted)
         ids = publication_ids(taken.accepted)
         if taken.remote:
             ids = np.concatenate((ids, np.array([one.id for one in accepted[own:]], np.int64)))
+        # Publications of other nodes come first: they are older, perhaps of a client now here.
+        turned = np.where(publication < own, publication + len(accepted), publication) - own
         deliveries = self._sort_deliveries(t, accepted, ids, turned, active)
-        deliveries = replace(deliveries, publication=(deliveries.publication + own) % len(accepted))
+        back = deliveries.publication + own
+        back[back >= len(accepted)] -= len(accepted)
+        deliveries = replace(deliveries, publication=back)
         self._charge(deliveries, table, matches.cost)
         retained = np.flatnonzero(table["retain"][:own])
         return self._remember_flush(deliveries, publications, own, retained), table

@@ -7,15 +7,14 @@ made (`VersionHistory`). A subscription that arrives late is matched against rec
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import overload
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from nearcast.columns import SlotAllocator, grow
 from nearcast.matching import MATCHERS
@@ -30,6 +29,7 @@ KEPT: Time = 4 * SECOND
 LATE: Time = 3 * SECOND  # before a handover: earlier publications are not delivered after it
 SEARCHED: Time = 2 * SECOND  # so far back late subscriptions are matched
 NOT_SENT = -1
+FREE = FOREVER  # in place of a serial number, of a number that nobody has
 _NONE: Integers = np.zeros(0, np.int64)
 
 
@@ -147,19 +147,10 @@ class PastFlush(Struct, eq=False):
     publications: Batch
     retained: Integers  # which of this node's own are retained
     readers: FlushReaders = NO_READERS
-    # By node: with which code each publication was sent there; NOT_SENT: it was not.
-    sent: dict[NodeId, NDArray[np.int16]] = {}
-    # Set when the flush is added to the history: how many were added before it, and the number of
-    # each publication's publisher in `RecentPublishers`.
+    # Set when the flush is added to the history: how many flushes, and how many publications, were
+    # added before it.
     serial: int = 0
-    publishers: Integers = _NONE
-
-    def sent_to(self, node: NodeId) -> NDArray[np.int16]:
-        """The codes of what this node was sent, to be changed."""
-        codes = self.sent.get(node)
-        if codes is None:
-            codes = self.sent[node] = np.full(len(self.ids), NOT_SENT, np.int16)
-        return codes
+    start: int = 0
 
 
 class RecentPublishers:
@@ -168,7 +159,9 @@ class RecentPublishers:
     def __init__(self) -> None:
         self._slots = SlotAllocator()
         self._numbers: defaultdict[NodeId, int] = defaultdict(self._slots.take)
-        self._last: Integers = np.zeros(64, np.int64)  # by number: the serial of its last flush
+        # By number: its entity, and the serial of its last flush, or FREE.
+        self._entities: Integers = np.zeros(64, np.int64)
+        self._last: Integers = np.full(64, FREE, np.int64)
 
     @property
     def used(self) -> int:
@@ -178,18 +171,94 @@ class RecentPublishers:
     def number(self, entity: NodeId) -> int | None:
         return self._numbers.get(entity)
 
-    def add(self, serial: int, entities: list[NodeId]) -> Integers:
+    def add(self, serial: int, entities: Integers) -> Integers:
         """These have published in this flush: the number of each."""
-        numbers = np.fromiter(map(self._numbers.__getitem__, entities), np.int64, len(entities))
-        self._last = grow(self._last, self.used)
-        self._last[numbers] = serial
+        numbers = np.fromiter(
+            map(self._numbers.__getitem__, entities.tolist()), np.int64, len(entities)
+        )
+        self._entities = grow(self._entities, self.used)
+        self._last = grow(self._last, self.used, FREE)
+        self._entities[numbers], self._last[numbers] = entities, serial
         return numbers
 
     def forget(self, serial: int) -> None:
         """Flushes before this one are forgotten."""
-        silent = set(np.flatnonzero(self._last[: self.used] < serial).tolist())
-        for entity in [e for e, number in self._numbers.items() if number in silent]:
-            self._slots.give(self._numbers.pop(entity))
+        silent = np.flatnonzero(self._last < serial)
+        self._last[silent] = FREE
+        for number, entity in zip(silent.tolist(), self._entities[silent].tolist(), strict=True):
+            del self._numbers[entity]
+            self._slots.give(number)
+
+
+class PublicationColumns:
+    """What is known of each publication in the history, by its *row*.
+
+    Rows are in the order of flushes. Do not keep them: `add` renumbers them.
+    """
+
+    def __init__(self) -> None:
+        self._first = self._end = 0  # the rows in use
+        self._before = 0  # publications that were added before those of row 0
+        self._nodes: dict[NodeId, int] = {}  # by node, which column has what it was sent
+        self._set_columns(np.zeros((6, 1024), np.int64))
+
+    def _set_columns(self, columns: Integers) -> None:
+        self._columns = columns
+        # `publishers`: their numbers (`RecentPublishers`). `routed`: 1, if this site has sent it to
+        # the homes that may want it. `serials` and `flushed` are those of its flush.
+        self.ids, self.t, self.publishers, self.routed, self.serials, self._flushed = columns[:6]
+
+    def add(self, flush: PastFlush, publishers: Integers) -> None:
+        count = len(flush.ids)
+        if self._end + count > len(self.ids):
+            self._make_room(count)
+        flush.start = self._before + self._end
+        self._end += count
+        rows = self.rows(flush)
+        self.ids[rows], self.t[rows] = flush.ids, flush.publications.t
+        self.publishers[rows], self.routed[rows] = publishers, 0
+        self.serials[rows], self._flushed[rows] = flush.serial, flush.t
+        self._columns[6:, rows] = NOT_SENT
+
+    def _make_room(self, count: int) -> None:
+        """Moves the rows in use to the front, into longer columns if they need it."""
+        first, used = self._first, self._end - self._first
+        columns = np.zeros((len(self._columns), max(1024, 2 * (used + count))), np.int64)
+        columns[:, :used] = self._columns[:, first : self._end]
+        self._first, self._end, self._before = 0, used, self._before + first
+        self._set_columns(columns)
+
+    def rows(self, flush: PastFlush) -> slice:
+        start = flush.start - self._before
+        return slice(start, start + len(flush.ids))
+
+    def sent_to(self, node: NodeId) -> Integers:
+        """With which code this node was sent each of them, to be changed; NOT_SENT: it was not."""
+        column = self._nodes.get(node)
+        if column is None:
+            column = self._nodes[node] = len(self._columns)
+            self._set_columns(np.vstack((self._columns, np.full_like(self.ids, NOT_SENT))))
+        codes: Integers = self._columns[column]
+        return codes
+
+    def since(self, serial: int, t: Time) -> int:
+        """The first row of a flush with this serial number, or a higher one, and of this time."""
+        used = slice(self._first, self._end)
+        first = np.searchsorted(self.serials[used], serial)
+        return self._first + int(max(first, np.searchsorted(self._flushed[used], t)))
+
+    def find(self, publications: Collection[PublicationId]) -> Integers:
+        """The rows of those that are here, in order."""
+        if not publications:
+            return _NONE
+        wanted = np.fromiter(publications, np.int64, len(publications))
+        ids = self.ids[self._first : self._end]
+        near = np.flatnonzero((ids >= wanted.min()) & (ids <= wanted.max()))
+        return self._first + near[np.isin(ids[near], wanted)]
+
+    def forget(self, flush: PastFlush | None) -> None:
+        """Flushes before this one are forgotten; None: all."""
+        self._first = self._end if flush is None else flush.start - self._before
 
 
 class RecentHistory:
@@ -205,11 +274,10 @@ class RecentHistory:
         self.withdrawn_states: list[tuple[int, str, Time]] = []  # states: entity, channel, when
         self.flushes: deque[PastFlush] = deque()
         self.publishers = RecentPublishers()
+        self.columns = PublicationColumns()  # of the publications of these flushes
         self._added = 0  # flushes so far
         self._seen: dict[PublicationId, None] = {}
         self._seen_before: dict[PublicationId, None] = {}
-        self._routed: dict[PublicationId, None] = {}
-        self._routed_before: dict[PublicationId, None] = {}
         self._turned: Time = 0
         # By block: the highest number of a publication that is not remembered any more.
         self._forgotten: dict[int, PublicationId] = {}
@@ -218,7 +286,7 @@ class RecentHistory:
     def add(self, flush: PastFlush) -> None:
         self._added += 1
         flush.serial = self._added
-        flush.publishers = self.publishers.add(self._added, flush.publications.node.tolist())
+        self.columns.add(flush, self.publishers.add(self._added, flush.publications.node))
         self.flushes.append(flush)
 
     def is_new(self, publication: PublicationId) -> bool:
@@ -234,33 +302,26 @@ class RecentHistory:
         self._seen[publication] = None
         return True
 
-    def mark_routed(self, publications: Iterable[PublicationId]) -> None:
-        """This site has forwarded these to the homes that may want them."""
-        self._routed.update(dict.fromkeys(publications))
+    def routed_among(self, publications: Collection[PublicationId]) -> set[PublicationId]:
+        """Those of them that this site has forwarded to the homes that may want them."""
+        rows = self.columns.find(publications)
+        return set(self.columns.ids[rows[self.columns.routed[rows] == 1]].tolist())
 
-    def is_routed(self, publication: PublicationId) -> bool:
-        return publication in self._routed or publication in self._routed_before
-
-    def find_flushes(
-        self, publications: Iterable[PublicationId]
-    ) -> Iterator[tuple[PastFlush, list[int]]]:
-        """The recent flushes that contain them, and their indices."""
-        left = set(publications)
-        for one in reversed(self.flushes):
-            if not left:
-                return
-            ids = one.ids.tolist()
-            found = [index for index, number in enumerate(ids) if number in left]
-            if found:
-                left.difference_update(ids)
-                yield one, found
+    def by_flush(self, rows: Integers) -> Iterator[tuple[PastFlush, Integers, Integers]]:
+        """The flushes of these rows, which are in order; their rows, and the indices there."""
+        if not len(rows):
+            return
+        serials = self.columns.serials[rows]
+        begins = np.flatnonzero(np.diff(serials, prepend=-1))
+        for first, last in pairwise([*begins.tolist(), len(rows)]):
+            flush = self.flushes[int(serials[first]) - self.flushes[0].serial]
+            yield flush, rows[first:last], rows[first:last] - self.columns.rows(flush).start
 
     def count_deliveries(self, publication: PublicationId) -> int:
         """How many subscriptions of this node it was delivered to."""
         return sum(
-            int(np.count_nonzero(one.readers.indices == index))
-            for one, found in self.find_flushes([publication])
-            for index in found
+            int(np.count_nonzero(np.isin(one.readers.indices, found)))
+            for one, _, found in self.by_flush(self.columns.find([publication]))
         )
 
     def delivered_to(self, entity: int) -> list[PublicationId]:
@@ -278,7 +339,9 @@ class RecentHistory:
         self.versions.forget(now)
         while self.flushes and self.flushes[0].t < min(now - KEPT, self.keep_since):
             self.flushes.popleft()
-        self.publishers.forget(self.flushes[0].serial if self.flushes else self._added + 1)
+        oldest = self.flushes[0] if self.flushes else None
+        self.columns.forget(oldest)
+        self.publishers.forget(oldest.serial if oldest is not None else self._added + 1)
         if now - self._turned > 3 * KEPT:
             forgotten = np.sort(np.fromiter(self._seen_before, np.int64))
             blocks, first = np.unique((forgotten >> COUNT_BITS)[::-1], return_index=True)
@@ -286,7 +349,6 @@ class RecentHistory:
                 zip(blocks.tolist(), forgotten[::-1][first].tolist(), strict=True)
             )
             self._seen_before, self._seen, self._turned = self._seen, {}, now
-            self._routed_before, self._routed = self._routed, {}
 
 
 class JoinedFlushes(Struct, frozen=True):

@@ -186,6 +186,11 @@ class RemoteSubscriptions:
         if not self._new_versions:
             return
         fresh, self._new_versions = list(self._new_versions.values()), {}
+        # Most have changed after the last flush.
+        latest = passed[-1].t if passed else 0
+        fresh = [version for version in fresh if version[1] <= latest]
+        if not fresh:
+            return
         first = max(min(since for _, since, _ in fresh), now - SEARCHED)
         recent = join_flushes(passed, first)
         if recent is None:

@@ -123,11 +123,7 @@ class Routing:
             way = mode_of(code)
             if publication.id >> COUNT_BITS == self._block or not history.is_new(publication.id):
                 # It is known here, but perhaps this site must route it now.
-                if (
-                    way != CLIENTS_ONLY
-                    and not history.is_routed(publication.id)
-                    and self._may_concern_others(publication.id, sender)
-                ):
+                if way != CLIENTS_ONLY and self._may_concern_others(publication.id, sender):
                     known.setdefault(code, []).append(publication.id)
                 continue
             try:
@@ -145,8 +141,10 @@ class Routing:
                 continue
             if accepted:
                 self._received[publication.id] = sender, way, hops_of(code)
+        routed = history.routed_among([one for several in known.values() for one in several])
         for code, several in known.items():
-            self._route_known(several, (sender, mode_of(code), hops_of(code)))
+            unrouted = [one for one in several if one not in routed]
+            self._route_known(unrouted, (sender, mode_of(code), hops_of(code)))
 
     def _may_concern_others(self, publication: PublicationId, sender: NodeId) -> bool:
         """Is there a node other than the sender and the one where it was published?"""
@@ -162,10 +160,14 @@ class Routing:
                 late.append(publication)
             elif waiting[1] == CLIENTS_ONLY or came[1] != PREVIOUS_OWNER:
                 self._received[publication] = came
-        for flush, chosen in self._realm.history.find_flushes(late):
-            outgoing = OutgoingPublications()
-            self._route(outgoing, flush, 0, dict.fromkeys(chosen, came))
+        history = self._realm.history
+        for flush, _, chosen in reversed([*history.by_flush(history.columns.find(late))]):
+            outgoing = self._outgoing()
+            self._route(outgoing, flush, 0, dict.fromkeys(chosen.tolist(), came))
             self._send_outgoing(outgoing)
+
+    def _outgoing(self) -> OutgoingPublications:
+        return OutgoingPublications(self._realm.history.columns)
 
     def route_flush(
         self, flush: PastFlush, own: int, counted: Collection[PublicationId] = ()
@@ -179,15 +181,15 @@ class Routing:
             came = self._received.pop(one.id)
             if came[1] != CLIENTS_ONLY:
                 ways[index] = came
-        outgoing = OutgoingPublications()
+        outgoing = self._outgoing()
         here = self._route(outgoing, flush, own, ways)
         self._add_for_homes(
             outgoing, flush, *self._remote_subscriptions.match_moved(flush.publications, here)
         )
-        for node in (
-            self._nodes() if len(flush.retained) else ()
-        ):  # every node knows all retained states
-            outgoing.put(node, flush, flush.retained, CLIENTS_ONLY)
+        if len(flush.retained):  # every node knows all retained states
+            retained = self._realm.history.columns.rows(flush).start + flush.retained
+            for node in self._nodes():
+                outgoing.put(node, retained, CLIENTS_ONLY)
         self._send_outgoing(outgoing)
         if counted:
             self._request_counts(flush, counted)
@@ -210,31 +212,27 @@ class Routing:
         here[list(ways)] = True
         for target, chosen in self._next_sites(flush.publications, ways, here).items():
             self._ordering.add_for_site(outgoing, target, flush, chosen)
-        for one, which in self._ordering.for_this_site(
-            self._site().id, flush, np.flatnonzero(here)
-        ):
-            self._forward_to_homes(outgoing, one, which)
+        rows = self._ordering.for_this_site(self._site().id, flush, np.flatnonzero(here))
+        self._forward_to_homes(outgoing, rows)
         return here
 
-    def _forward_to_homes(
-        self, outgoing: OutgoingPublications, flush: PastFlush, which: Integers
-    ) -> None:
+    def _forward_to_homes(self, outgoing: OutgoingPublications, rows: Integers) -> None:
         """Forwards these to the homes of clients that may want them."""
         history = self._realm.history
-        if flush is not history.flushes[-1]:
-            new = [not history.is_routed(number) for number in flush.ids[which].tolist()]
-            which = which[new]
-        history.mark_routed(flush.ids[which].tolist())
-        which = which[self._some_home_lacks(flush, which)]
-        self._add_for_homes(
-            outgoing, flush, *self._remote_subscriptions.match_homes(flush.publications, which)
-        )
+        routed = history.columns.routed
+        rows = rows[routed[rows] == 0]
+        routed[rows] = 1
+        for flush, _, which in history.by_flush(rows[self._some_home_lacks(rows)]):
+            self._add_for_homes(
+                outgoing, flush, *self._remote_subscriptions.match_homes(flush.publications, which)
+            )
 
-    def _some_home_lacks(self, flush: PastFlush, which: Integers) -> Flags:
+    def _some_home_lacks(self, rows: Integers) -> Flags:
         """Is there a home that neither published it nor has been sent it?"""
-        made, lacks = flush.ids[which] >> COUNT_BITS, np.zeros(len(which), np.bool_)
+        columns = self._realm.history.columns
+        made, lacks = columns.ids[rows] >> COUNT_BITS, np.zeros(len(rows), np.bool_)
         for home in self._remote_subscriptions.homes:
-            lacks |= (made != block_of(home)) & (flush.sent_to(home)[which] == NOT_SENT)
+            lacks |= (made != block_of(home)) & (columns.sent_to(home)[rows] == NOT_SENT)
         return lacks
 
     def _add_for_homes(
@@ -247,14 +245,12 @@ class Routing:
 
     def _send_outgoing(self, outgoing: OutgoingPublications) -> None:
         """One message for each node, or as many as its payloads need."""
-        remote: dict[PublicationId, RemotePublication] = {}
-        for node, codes, places in outgoing.entries():
-            publications = []
-            for flush, index in places:
-                one = flush.accepted[index]
-                if one.id not in remote:
-                    remote[one.id] = remote_publication(one, flush.t)
-                publications.append(remote[one.id])
+        remote: dict[int, RemotePublication] = {}  # by row
+        for flush, rows, which in self._realm.history.by_flush(outgoing.rows()):
+            several = zip(rows.tolist(), which.tolist(), strict=True)
+            remote |= {row: remote_publication(flush.accepted[i], flush.t) for row, i in several}
+        for node, codes, rows in outgoing.entries():
+            publications = [remote[row] for row in rows.tolist()]
             for first, last in _split_by_size(publications):
                 self._send(
                     node, PublicationBatch(codes[first:last], tuple(publications[first:last]))
@@ -262,7 +258,7 @@ class Routing:
 
     def send_recent_to(self, entity: NodeId, node: NodeId) -> None:
         """This client publishes there from now on: send its recent publications first."""
-        outgoing = OutgoingPublications()
+        outgoing = self._outgoing()
         self._ordering.add_missing(outgoing, node, entity)
         self._send_outgoing(outgoing)
 
@@ -383,10 +379,10 @@ class Routing:
 
     def send_missed(self, now: Time, flush: Sequence[PastFlush]) -> None:
         """Sends recent publications to homes whose subscriptions have just become known here."""
-        outgoing, routed = OutgoingPublications(), self._realm.history.is_routed
+        outgoing, columns = self._outgoing(), self._realm.history.columns
         for one, which, home in self._remote_subscriptions.match_missed(now, flush):
             # The others are other sites' business.
-            chosen = which[[routed(number) for number in one.ids[which].tolist()]]
+            chosen = which[columns.routed[columns.rows(one).start + which] == 1]
             if len(chosen):
                 self._ordering.add_for_home(outgoing, home, one, chosen)
         self._send_outgoing(outgoing)
