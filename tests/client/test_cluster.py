@@ -175,7 +175,8 @@ def test_a_client_whose_node_is_dead_goes_to_another_that_it_knows() -> None:
             b.entity = 8
             assert isinstance(await notice_of(me), Disconnected)
             assert await notice_of(me) == Reconnected([])
-            assert (me.node, me.entity, me.nodes) == ("b", 8, [])
+            # It knows of no others: what was known before stays.
+            assert (me.node, me.entity, me.nodes) == ("b", 8, ["ws://127.0.0.1:1"])
             assert (b.kinds(), c.kinds()) == ([messages.JoinRequest, messages.SubscribeRequest], [])
             b.send(message_notice(9, [here.number]))
             assert (await anext(here)).publication == 9

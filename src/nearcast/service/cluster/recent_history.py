@@ -29,6 +29,7 @@ KEPT: Time = 4 * SECOND
 LATE: Time = 3 * SECOND  # before a handover: earlier publications are not delivered after it
 SEARCHED: Time = 2 * SECOND  # so far back late subscriptions are matched
 NOT_SENT = -1
+OWN = 6  # columns of a publication itself; then follows one for each node
 FREE = FOREVER  # in place of a serial number, of a number that nobody has
 _NONE: Integers = np.zeros(0, np.int64)
 
@@ -200,13 +201,13 @@ class PublicationColumns:
         self._first = self._end = 0  # the rows in use
         self._before = 0  # publications that were added before those of row 0
         self._nodes: dict[NodeId, int] = {}  # by node, which column has what it was sent
-        self._set_columns(np.zeros((6, 1024), np.int64))
+        self._set_columns(np.zeros((OWN, 1024), np.int64))
 
     def _set_columns(self, columns: Integers) -> None:
         self._columns = columns
         # `publishers`: their numbers (`RecentPublishers`). `routed`: 1, if this site has sent it to
         # the homes that may want it. `serials` and `flushed` are those of its flush.
-        self.ids, self.t, self.publishers, self.routed, self.serials, self._flushed = columns[:6]
+        self.ids, self.t, self.publishers, self.routed, self.serials, self._flushed = columns[:OWN]
 
     def add(self, flush: PastFlush, publishers: Integers) -> None:
         count = len(flush.ids)
@@ -218,14 +219,18 @@ class PublicationColumns:
         self.ids[rows], self.t[rows] = flush.ids, flush.publications.t
         self.publishers[rows], self.routed[rows] = publishers, 0
         self.serials[rows], self._flushed[rows] = flush.serial, flush.t
-        self._columns[6:, rows] = NOT_SENT
+        self._columns[OWN:, rows] = NOT_SENT
 
     def _make_room(self, count: int) -> None:
-        """Moves the rows in use to the front, into longer columns if they need it."""
-        first, used = self._first, self._end - self._first
-        columns = np.zeros((len(self._columns), max(1024, 2 * (used + count))), np.int64)
-        columns[:, :used] = self._columns[:, first : self._end]
-        self._first, self._end, self._before = 0, used, self._before + first
+        """Moves the rows in use to the front, into longer columns if they need it. Nodes that were
+        sent none of them, as those that are lost, have no column any more."""
+        first, used = self._first, self._columns[:, self._first : self._end]
+        nodes = {node: row for node, row in self._nodes.items() if (used[row] != NOT_SENT).any()}
+        width = used.shape[1]
+        columns = np.zeros((OWN + len(nodes), max(1024, 2 * (width + count))), np.int64)
+        columns[:, :width] = used[[*range(OWN), *nodes.values()]]
+        self._nodes = {node: OWN + k for k, node in enumerate(nodes)}
+        self._first, self._end, self._before = 0, width, self._before + first
         self._set_columns(columns)
 
     def rows(self, flush: PastFlush) -> slice:
