@@ -43,6 +43,7 @@ def mixed_scenario(seed: int) -> Scenario:
     settings["motion"] = rng.choice(("line", "line", "path", "steps"))
     settings["cut_s"], settings["halt_s"] = rng.choice((0.5, 2.0, 6.0)), rng.choice((0.3, 1.0, 3.0))
     settings["restart_s"] = rng.choice((0.2, 1.0, 3.0))
+    settings["watch"] = 0.5
     return cluster_scenario(seed, rng.randint(6, 14), rng.randint(4, 8), **settings)
 
 
@@ -50,7 +51,7 @@ def handover_scenario(seed: int) -> Scenario:
     """Servers stand still and links fail, most of all while clients are handed over."""
     return cluster_scenario(
         seed, 6, 8, servers=3 + seed % 2, handover_fault=0.2, halt_s=3, cut_s=3, speed=60, size=200,
-        slow=0.03, recovery_s=15,
+        slow=0.03, recovery_s=15, watch=0.5,
     )  # fmt: skip
 
 
@@ -79,7 +80,7 @@ def standby_scenario(seed: int) -> Scenario:
         "motion": rng.choice(("line", "line", "path", "steps")),
         "cut_s": rng.choice((0.5, 2.0, 6.0)), "halt_s": rng.choice((0.3, 1.0, 3.0)),
         "restart_s": rng.choice((0.2, 1.0, 3.0)), "flash_nodes": rng.randint(10, 20),
-        "flash_every": 0,
+        "flash_every": 0, "watch": 0.5,
     }  # fmt: skip
     return cluster_scenario(seed, rng.randint(2, 4), 32, **{**CROWDS, **settings})
 

@@ -100,6 +100,10 @@ PLANTED = {
         ClientCore, "_restore", "self.subscriptions.values()", "()",
         "its server knows", {**FEW, "disconnect": 0.2}, 0,
     ),
+    "a new home does not say who is in the areas of its client": PlantedFault(
+        Handover, "_start_serving", "realm.restart_watches(client, watching)", "()",
+        "believes that", {**BORDERS, "retain": 1, "watch": 1}, 0,
+    ),
     "what nobody confirms to own is not announced again": PlantedFault(
         SubscriptionRegistry, "_resend_unconfirmed", "self._send_updates(now, again)", "pass",
         "no owner", {**FEW, "crash": 0.15}, 0,

@@ -7,6 +7,7 @@ from nearcast.protocols.voronoi.vso_messages import Record
 from nearcast.service.cluster.scaling import Role
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.server_host import ServerHost
+from nearcast.space.shapes import point
 
 SHOWN = 5  # examples in a message
 
@@ -22,6 +23,30 @@ def disagreement(clients: Iterable[ClientHost], servers: Iterable[ServerHost]) -
         or _wrong_states(present, servers)
         or _wrong_roles(servers)
     )
+
+
+def wrong_presence(clients: Iterable[ClientHost], servers: Iterable[ServerHost]) -> str | None:
+    """Clients that watch know exactly who is in their areas. Areas must stand still."""
+    hosts = {client.entity: client for client in clients if client.alive and client.watches}
+    watching = [
+        (server, client, hosts[client.entity])
+        for server in servers
+        for client in server.realm.clients
+        if client is not None and client.entity in hosts
+    ]
+    for server, client, host in watching:
+        others = [state for state in server.states() if state.entity != client.entity]
+        for active in client.subscriptions.values():
+            region = active.subscription.region
+            present = {
+                state.entity
+                for state in others
+                if region.touches(point(state.x, state.y, state.z), server.realm.now)
+            }
+            known = set(host.core.subscriptions[active.number].inside)
+            if known != present:
+                return f"{host.name} believes that {known} are in its area, where {present} are"
+    return None
 
 
 def _misplaced_clients(present: Sequence[ClientHost], servers: Sequence[ServerHost]) -> str | None:

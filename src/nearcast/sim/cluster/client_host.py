@@ -67,6 +67,7 @@ class ClientHost:
 
     def __init__(self, world: ClientWorld, number: NodeId, rng: Random, retains: bool) -> None:
         self._world, self.number, self._rng, self.retains = world, number, rng, retains
+        self.watches = False  # who is in its areas
         self.machine: MachineId = number
         self.name = f"client {number}"
         self.alive = True
@@ -187,8 +188,9 @@ class ClientHost:
         if isinstance(text, Filter):
             text = text.text
         request = messages.SubscribeRequest(
-            0, area_from_region(region), text, wanted.channel, wanted.echo, wanted.variables
-        )
+            0, area_from_region(region), text, wanted.channel, wanted.echo, wanted.variables,
+            self.watches,
+        )  # fmt: skip
         number, state, effects = self.core.subscribe(self._world.now, request, region)
         self._numbers[wanted.subscription] = state.number
         self._subscribing[number] = wanted.subscription

@@ -14,6 +14,8 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
     flush_ms: float = 20.0
     # Share of clients, 0 to 1, whose publications are retained; `nearby` lists these clients.
     retain: float = 0.25
+    # Share of clients, 0 to 1, that are also told who is in their areas (presence).
+    watch: float = 0.0
     # Subscriptions that a server can serve, 1 to 1e9; above 0.8 of that it gives some of its part
     # to its neighbours, and calls in a server that stands by.
     capacity: float = 1250.0
@@ -30,6 +32,7 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
         between("servers", self.servers, 1, 1_000)
         between("flush_ms", self.flush_ms, 0.1, 1_000)
         between("retain", self.retain, 0, 1)
+        between("watch", self.watch, 0, 1)
         between("capacity", self.capacity, 1, 1e9)
         between("standbys", self.standbys, 0, 999)
         if self.standbys >= self.servers:

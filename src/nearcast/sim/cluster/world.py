@@ -27,7 +27,7 @@ from nearcast.service.cluster.scaling import Role, ScalingParameters
 from nearcast.service.cluster.service import ClusterService
 from nearcast.service.realm import HOPS
 from nearcast.sim import network as network_
-from nearcast.sim.cluster.agreement import disagreement
+from nearcast.sim.cluster.agreement import disagreement, wrong_presence
 from nearcast.sim.cluster.checkers import AFTER, ClusterChecker, FaultLog, FaultSpan
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.event_queue import EventQueue
@@ -535,7 +535,7 @@ class ClusterWorld:
         if checker is None:
             return
         until = self.now + AGREED
-        while (why := disagreement(self.nodes.values(), self.servers)) is not None:
+        while (why := self._disagreement()) is not None:
             if self.now >= until:
                 raise InvariantError(f"at {self.now} {why}")
             self.queue.run(self.now + SECOND // 4)
@@ -544,6 +544,11 @@ class ClusterWorld:
             for entity in entities:
                 self._end_interests(entity, 0)
         checker.judge_deliveries(self.exact_since)
+
+    def _disagreement(self) -> str | None:
+        """At the end, when areas stand still, clients also know who is in them."""
+        clients, servers = self.nodes.values(), self.servers
+        return disagreement(clients, servers) or wrong_presence(clients, servers)
 
     def _look(self) -> None:
         assert self.checker is not None
@@ -567,6 +572,8 @@ class ClusterWorld:
         stay = self._returns[entity] = self._returns.get(entity, -1) + 1
         rng = stream(self.scenario.seed, "client", entity, stay)
         client = ClientHost(self, entity, rng, rng.random() < self._p.retain)
+        watch = stream(self.scenario.seed, "watch", entity, stay)
+        client.watches = watch.random() < self._p.watch
         self.nodes[entity] = client
         self._count_clients()
         client.open()
