@@ -28,6 +28,7 @@ const TRY_MS = 2_000; // plus the pause: for one of several nodes to answer
 const HANDOVER_MS = 5_000; // for another node to welcome us; after that we stay with the present one
 const FORMER_NODE_MS = 10_000; // for the former node to send what it still has for us
 const HOLD_BACK_MS = 250; // that messages of the new node wait for those of the former
+const CLOCKS_DIFFER_US = 1_000_000; // those of two nodes, at most
 const REMEMBERED_PUBLICATIONS = 4_096; // to drop duplicates during a handover
 const ABNORMAL = 1006; // what WebSockets report if a connection broke without a close frame
 const NORMAL = 1000;
@@ -597,6 +598,7 @@ export class Client {
   #handingOver = false;
   #former = null; // to the node that has just handed us over
   #heldBack = []; // messages to deliver after its last ones
+  #onlyCurrent = Infinity; // from when on, in microseconds, no former node serves us
   #recent = null;
   #states = new PublishedStates();
   #waiting = new Set(); // changes of states, of requests that wait to be sent
@@ -787,6 +789,7 @@ export class Client {
       within(HOLD_BACK_MS, former.ended).catch(() => {}).finally(() => this.#releaseHeldBack(former));
       within(FORMER_NODE_MS, former.ended).catch(() => {}).finally(() => former.close());
     }
+    this.#onlyCurrent = this.#handingOver ? notice.t + CLOCKS_DIFFER_US : Infinity;
     const known = [...this.nodes, ...(this.#current ? [this.#current.url] : [])];
     this.#current = channel;
     this.entity = notice.entity;
@@ -933,6 +936,9 @@ export class Client {
     const subscription = this.#subscriptions.get(notice.subscription);
     switch (notice.is) {
       case "message":
+        // A former node that has not heard of the handover may have taken us back, with the areas that
+        // we had then.
+        if (channel !== this.#current && notice.t > this.#onlyCurrent) return;
         if (this.#former && channel !== this.#former) return this.#heldBack.push(notice);
         return this.#deliver(notice);
       case "welcome":

@@ -7,6 +7,7 @@ from nearcast.client.received import Entity, Message
 from nearcast.client.recent_publications import RecentPublications
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages as wire
+from nearcast.space.motion import Time
 
 
 class MessageOrder:
@@ -19,6 +20,8 @@ class MessageOrder:
         self._subscriptions = subscriptions
         self.presence_known = False  # has a node said who is inside any area?
         self.former: int | None = None  # the connection whose messages come first
+        # After a handover: the connection that serves us, and from when on nobody else does.
+        self.serving: tuple[int, Time] | None = None
         self._held_back: list[tuple[int, Any]] = []
         self._recent: RecentPublications | None = None
 
@@ -35,7 +38,14 @@ class MessageOrder:
 
     def message(self, connection: int, notice: Any) -> Message | Again | None:
         """A message of the node at this connection, which must be open: it is delivered, held back
-        or dropped."""
+        or dropped. A former node that has not heard of the handover may have taken us back, with
+        the areas that we had then."""
+        if (
+            self.serving is not None
+            and connection != self.serving[0]
+            and notice.t > self.serving[1]
+        ):
+            return None
         if self.former is not None and connection != self.former:
             self._held_back.append((connection, notice))
             return None
