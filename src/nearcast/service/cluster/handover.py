@@ -249,10 +249,13 @@ class Handover:
     def _offer_clients(self, now: Time) -> None:
         away: dict[int, tuple[NodeId, Time]] = {}
         begun, serving = 0, self._node.serving_nodes()
+        owned_elsewhere = self._node.registry.owned_elsewhere()
         for connection in list(self._connections.all):
             client = connection.client
             if client is None or connection.paused or connection.ended:
                 continue
+            if client.entity not in owned_elsewhere and not self._clearing:
+                continue  # as most are
             if client.entities:  # such a client stays, and reconnects when the node stops
                 continue
             to = self._preferred_node(now, client, serving)
