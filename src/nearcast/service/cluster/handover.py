@@ -272,10 +272,13 @@ class Handover:
     def _offer_clients(self, now: Time) -> None:
         away: dict[int, tuple[NodeId, Time]] = {}
         begun, serving = 0, self._node.serving_nodes()
+        owned_elsewhere = self._node.registry.owned_elsewhere()
         for connection in list(self._connections.all):
             client = connection.client
             if client is None or connection.paused or connection.ended:
                 continue
+            if client.entity not in owned_elsewhere and not self._clearing:
+                continue  # as most are
             if client.entities:  # such a client stays, and reconnects when the node stops
                 continue
             to = self._preferred_node(now, client, serving)
@@ -639,21 +642,22 @@ class Handover:
         made = recent.publications.t[found.publication]
         order = np.lexsort((found.subscription, recent.ids[found.publication], made))
         index, place = found.publication[order], found.subscription[order]
-        first = 0
+        first, by_id = 0, np.argsort(recent.ids)
         for connection, client, since, wanted in late:
             last = first + len(wanted)
             mine = (place >= first) & (place < last)
             self._deliver_missed_to(
-                connection, client, since, wanted, recent, index[mine], place[mine] - first
+                connection, client, since, wanted, recent, by_id, index[mine], place[mine] - first
             )
             first = last
 
     def _deliver_missed_to(
         self, connection: Connection, client: ClientState, since: Time, wanted: list[tuple[int,
         SubscriptionVersion]],
-        recent: JoinedFlushes, index: Integers, place: Integers,
+        recent: JoinedFlushes, by_id: Integers, index: Integers, place: Integers,
     ) -> None:  # fmt: skip
-        """Delivers those pairs of publication and version that it has not received."""
+        """Delivers those pairs of publication and version that it has not received. `by_id` sorts
+        the recent publications."""
         realm = self._node.realm
         had = realm.earlier_deliveries.get(client.slot)
         if had is None:
@@ -662,7 +666,10 @@ class Handover:
         began, ended = spans[place].T
         t = recent.publications.t[index]
         new = (t >= np.maximum(began, since)) & (t < ended)
-        received = np.isin(recent.ids, np.fromiter(had.publications, np.int64))
+        received = np.zeros(len(by_id), np.bool_)
+        ids = np.fromiter(had.publications, np.int64)
+        found = by_id[np.minimum(np.searchsorted(recent.ids, ids, sorter=by_id), len(by_id) - 1)]
+        received[found[recent.ids[found] == ids]] = True
         overdue = realm.now - OVERDUE
         new &= ~received[index] & ~find_overtaken(recent.publications, received, index, overdue)
         hears: dict[int, list[tuple[int, SubscriptionVersion]]] = {}
@@ -672,9 +679,9 @@ class Handover:
             passed, which = recent.locate(one)
             accepted = passed.accepted[which]
             numbers = [number for number, _ in several]
-            ids = tuple(was.subscription.id for _, was in several)
+            subscriptions = tuple(was.subscription.id for _, was in several)
             made = accepted.t or passed.t
-            self._out.put(DeliverMissed(connection, client, accepted, made, numbers, ids))
+            self._out.put(DeliverMissed(connection, client, accepted, made, numbers, subscriptions))
         told = frozenset(recent.ids[list(hears)].tolist())
         realm.earlier_deliveries[client.slot] = replace(had, publications=had.publications | told)
 
@@ -687,10 +694,12 @@ def find_overtaken(
     late = publications.t[index] < overdue
     if not late.any():
         return late
-    _, whose = np.unique(publications.node, return_inverse=True)
+    came = np.flatnonzero(received)
+    publishers = publications.node[np.concatenate((came, index))]
+    _, whose = np.unique(publishers, return_inverse=True)
     latest = np.zeros(len(whose), np.int64)  # by publisher
-    np.maximum.at(latest, whose[received], publications.t[received])
-    return late & (publications.t[index] < latest[whose[index]])
+    np.maximum.at(latest, whose[: len(came)], publications.t[came])
+    return late & (publications.t[index] < latest[whose[len(came) :]])
 
 
 def has_bounded_area(active: ActiveSubscription) -> bool:

@@ -115,6 +115,13 @@ class SubscriptionRegistry:
         self.mine.pop(subscription, None)
         self._departed[subscription] = now
 
+    def owned_elsewhere(self) -> set[NodeId]:
+        """Clients of this node with a subscription that another site owns."""
+        here = self._me, None
+        return {
+            mine.active.subscription.node for mine in self.mine.values() if mine.owner not in here
+        }
+
     def owner(self, subscription: SubscriptionId) -> NodeId | None:
         mine = self.mine.get(subscription)
         return None if mine is None else mine.owner
