@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
-from nearcast.client.core import Phase
+from nearcast.client.core import CLOCKS_DIFFER, Phase
 from nearcast.client.effects import (
     Again,
     AnswerDue,
@@ -546,6 +546,16 @@ def test_a_client_is_handed_over_and_receives_everything_once_and_in_order() -> 
     assert one.get(2, message_notice(5)) == [message(5)]
     assert one.wake(HoldBackDue(1), PARAMETERS.hold_back) == []
     assert one.wake(FormerNodeDue(1), PARAMETERS.former_node) == []
+
+
+def test_a_former_node_that_has_taken_the_client_back_by_mistake_is_not_listened_to() -> None:
+    one = handed_over()
+    one.welcome(2, 4, "b")
+    since = one.now + LEAD
+    made = structs.replace(message_notice(1), t=since + CLOCKS_DIFFER + 1)
+    assert one.get(1, made, message_notice(2)) == [message(2)]
+    one.lost(1)
+    assert one.get(2, made) == [structs.replace(message(1), t=made.t)]
 
 
 def test_a_message_that_is_half_known_is_delivered_to_the_others() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 from picows import WSMsgType
 
 import nearcast
@@ -467,7 +468,8 @@ def test_javascript_is_handed_over_and_receives_everything_once() -> None:
             a.send(messages.NearbyNotice([], a.asked[-1][1].id))
             await until(lambda: messages.PublishRequest in b.kinds())
             b.send(message_notice(5, [1]))
-            a.send(message_notice(4, [1, 2]), messages.LeaveNotice(1, 3))
+            late = replace(message_notice(6, [1, 2]), t=10**15)  # it has taken the client back
+            a.send(message_notice(4, [1, 2]), late, messages.LeaveNotice(1, 3))
             a.end()
             told = await talking
             assert b.asked[0][1].ticket == "a ticket"

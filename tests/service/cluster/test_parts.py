@@ -19,7 +19,7 @@ from nearcast.protocols.voronoi.site import Site
 from nearcast.protocols.voronoi.vso_messages import RecordCopies
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ActiveSubscription, ThrottleOptions
-from nearcast.service.cluster.handover import find_overtaken
+from nearcast.service.cluster.handover import find_overtaken, may_be_overtaken
 from nearcast.service.cluster.messages import (
     SubscriptionEnded,
     SubscriptionHint,
@@ -394,6 +394,14 @@ def test_what_a_client_missed_is_overtaken_if_it_is_overdue_and_a_later_one_was_
     missed = np.array([0, 2, 3])
     assert find_overtaken(made, received, missed, overdue=50).tolist() == [True, False, False]
     assert find_overtaken(made, received, missed, overdue=10).tolist() == [False, False, False]
+
+
+def test_what_is_not_known_here_may_have_overtaken_what_is_of_the_same_node() -> None:
+    here, there = first_number(ME), first_number(ME + 1)
+    missed = np.array([here + 3, here + 9, there + 3])
+    unknown = np.array([here + 5, here + 1])
+    assert may_be_overtaken(missed, unknown).tolist() == [True, False, False]
+    assert may_be_overtaken(missed, unknown[:0]).tolist() == [False, False, False]
 
 
 class Arrived:

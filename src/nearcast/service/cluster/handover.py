@@ -61,6 +61,7 @@ from nearcast.service.cluster.messages import (
 )
 from nearcast.service.cluster.realm import OVERDUE
 from nearcast.service.cluster.recent_history import (
+    COUNT_BITS,
     LATE,
     SEARCHED,
     EarlierDeliveries,
@@ -669,9 +670,12 @@ class Handover:
         received = np.zeros(len(by_id), np.bool_)
         ids = np.fromiter(had.publications, np.int64)
         found = by_id[np.minimum(np.searchsorted(recent.ids, ids, sorter=by_id), len(by_id) - 1)]
-        received[found[recent.ids[found] == ids]] = True
+        known = recent.ids[found] == ids
+        received[found[known]] = True
         overdue = realm.now - OVERDUE
         new &= ~received[index] & ~find_overtaken(recent.publications, received, index, overdue)
+        late = np.flatnonzero(new & (t < overdue))
+        new[late] = ~may_be_overtaken(recent.ids[index[late]], ids[~known])
         hears: dict[int, list[tuple[int, SubscriptionVersion]]] = {}
         for one, which in zip(index[new].tolist(), place[new].tolist(), strict=True):
             hears.setdefault(one, []).append(wanted[which])
@@ -700,6 +704,14 @@ def find_overtaken(
     latest = np.zeros(len(whose), np.int64)  # by publisher
     np.maximum.at(latest, whose[: len(came)], publications.t[came])
     return late & (publications.t[index] < latest[whose[len(came) :]])
+
+
+def may_be_overtaken(ids: Integers, unknown: Integers) -> NDArray[np.bool_]:
+    """Was a later one received that is not known here? It may be of the same publisher if it was
+    published on the same node."""
+    latest = {number >> COUNT_BITS: number for number in np.sort(unknown).tolist()}
+    later = [latest.get(number >> COUNT_BITS, number) > number for number in ids.tolist()]
+    return np.array(later, np.bool_)
 
 
 def has_bounded_area(active: ActiveSubscription) -> bool:
