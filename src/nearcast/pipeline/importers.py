@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from nearcast.field_checks import between, one_of
 from nearcast.scenario import SCHEMA, Setting
 from nearcast.space.motion import SECOND
+from nearcast.storage import AnyPath, write_whole
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import TraceFolder
 from nearcast.workloads import fixes as fixes_
@@ -105,7 +106,7 @@ def file_digest(file: str) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
 
 
-def write_names(trace: Path, file: str) -> None:
+def write_names(trace: AnyPath, file: str) -> None:
     """Write the entities' names in the order of the numbers that `Fixes` gives them."""
     if file.lower().endswith(".csv"):
         only = pa.csv.ConvertOptions(
@@ -116,9 +117,7 @@ def write_names(trace: Path, file: str) -> None:
         column = pq.read_table(file, columns=["entity"])["entity"]
     names = column.unique().to_pylist()
     text = msgspec.json.encode([names[place] for place in fixes_.in_order(names)])
-    unfinished = trace / f".{NAMES_FILE}.unfinished"
-    unfinished.write_bytes(text)
-    os.replace(unfinished, trace / NAMES_FILE)
+    write_whole(trace / NAMES_FILE, text)
 
 
 def table_of(name: str, rows: int, columns: dict[str, Any]) -> pa.Table:

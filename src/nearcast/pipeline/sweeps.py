@@ -36,6 +36,7 @@ from pyspark.sql import SparkSession
 from nearcast.scenario import Scenario, Setting, from_json, to_json
 from nearcast.sim.run import simulate
 from nearcast.sim.world import resolve
+from nearcast.storage import write_whole
 from nearcast.trace.sinks import SUMMARY
 
 MAX_SCENARIOS = 100_000
@@ -325,7 +326,5 @@ def failure_file(out: Path, run: str) -> Path:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Write to a hidden file, then rename it: the file is complete or absent."""
-    unfinished = file.with_name(f".{file.name}.{uuid4().hex}")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2))
-    unfinished.replace(file)
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    write_whole(file, text, attempt=uuid4().hex)

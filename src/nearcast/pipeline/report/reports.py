@@ -9,6 +9,7 @@ from nearcast.pipeline.report import page
 from nearcast.pipeline.report.drawings import DRAWINGS
 from nearcast.pipeline.report.plots import Plot, png, svg
 from nearcast.pipeline.report.results import Results
+from nearcast.storage import write_whole
 
 SECTIONS = ("World", "Delivery", "Traffic", "Awareness", "Overlay")
 
@@ -25,9 +26,11 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     for plot in plots:
         name = re.sub(r"[^\w.-]", "-", plot.name)
-        write_file(folder / f"{name}.svg", svg(plot).encode())
-        write_file(folder / f"{name}.png", png(plot))
-    return write_file(Path(out) / "report.html", html.encode())
+        write_whole(folder / f"{name}.svg", svg(plot).encode())
+        write_whole(folder / f"{name}.png", png(plot))
+    report = Path(out) / "report.html"
+    write_whole(report, html.encode())
+    return report
 
 
 def compose(results: Results) -> tuple[str, list[Plot]]:
@@ -86,11 +89,3 @@ def rejected(results: Results) -> str:
     if results.was_counted("rejected"):
         return '<p class="note">No row was rejected: all rows of the traces were counted.</p>'
     return page.missing_table_note(results, "rejected")
-
-
-def write_file(file: Path, content: bytes) -> Path:
-    """Write to a hidden file, then rename it: the file is complete or absent."""
-    unfinished = file.with_name(f".{file.name}.unfinished")
-    unfinished.write_bytes(content)
-    unfinished.replace(file)
-    return file

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
@@ -23,6 +22,7 @@ from nearcast.pipeline.stream.stream_windows import SUM_SCHEMA, StreamSlice, sli
 from nearcast.pipeline.truth.partitioning import TracePart, interests_in_force, split_times
 from nearcast.pipeline.truth.row_groups import TEXT_TYPE, concat_rows
 from nearcast.space.motion import FOREVER
+from nearcast.storage import encode_parquet, write_whole
 from nearcast.trace.reader import files
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SUMMARY
@@ -194,10 +194,8 @@ def save_snapshot(keep: Path, interests: Sequence[RowGroup], moment: int) -> Non
     before = snapshot_files(keep)
     held = interests_in_force(known, moment)
     file = snapshot_file(keep, moment)
-    hidden = file.with_name(f".{file.name}.unfinished")
     file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(with_all_columns(held), hidden)
-    hidden.replace(file)
+    write_whole(file, encode_parquet(with_all_columns(held)))
     for old in before:
         if old != file:
             old.unlink()

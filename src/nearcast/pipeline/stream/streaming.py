@@ -29,6 +29,7 @@ from nearcast.errors import StoppedError, TraceError
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.pipeline.spark.storage import OpenedTrace
 from nearcast.pipeline.stream.stream_source import EvaluatedTraceSource, open_single_trace
+from nearcast.storage import encode_parquet, write_whole
 from nearcast.trace.sinks import SUMMARY
 
 TABLE = "windows"
@@ -80,7 +81,7 @@ def follow(
     def show(found: Sequence[Window]) -> None:
         latest.extend(found)
         live = msgspec.json.encode({"windows": list(latest)})
-        _write_atomically(out / "live.json", lambda hidden: hidden.write_bytes(live))
+        write_whole(out / "live.json", live)
 
     def keep(batch: DataFrame, number: int) -> None:
         if stopped():
@@ -93,7 +94,7 @@ def follow(
             raise RuntimeError(str(why)) from None
         # After a kill, a batch is repeated; its file may exist already.
         if len(rows) and not part.exists():
-            _write_atomically(part, lambda hidden: pq.write_table(rows, hidden))
+            write_whole(part, encode_parquet(rows))
             found = msgspec.convert(rows.to_pylist(), list[Window])
             show(found)
             on_windows(found)
@@ -226,14 +227,7 @@ def _claim_folder(
     shutil.rmtree(place, ignore_errors=True)
     for folder in (place, file.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    _write_atomically(file, lambda hidden: hidden.write_bytes(msgspec.json.encode(claim)))
-
-
-def _write_atomically(file: Path, write: Callable[[Path], object]) -> None:
-    """Write to a hidden file, then rename it: the file is complete or absent."""
-    hidden = file.with_name(f".{file.name}.unfinished")
-    write(hidden)
-    hidden.replace(file)
+    write_whole(file, msgspec.json.encode(claim))
 
 
 def window_files(place: Path) -> list[Path]:
