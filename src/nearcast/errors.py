@@ -90,7 +90,14 @@ class TraceError(NearcastError):
 
 
 class StorageError(NearcastError, OSError):
-    """A store does not do what it is asked for: it is out of reach, refuses, or takes too long."""
+    """A store does not do what it is asked for: it is out of reach, refuses, or takes too long.
+
+    The text is the URI, a colon, and the reason.
+    """
+
+    @property
+    def reason(self) -> str:
+        return str(self).partition(": ")[2]
 
 
 class NoJavaError(NearcastError, RuntimeError):

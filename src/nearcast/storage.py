@@ -169,19 +169,30 @@ def _check_s3(authority: str, query: str) -> None:
             )
 
 
-def list_names(folder: AnyPath) -> list[str]:
-    """The names in a folder, in order; none if there is no such folder. One request."""
+def list_folder(folder: AnyPath) -> dict[str, bool]:
+    """By the names in a folder, in order: whether it is a folder itself. One request.
+
+    Nothing if there is no such folder.
+    """
     if isinstance(folder, Path):
         try:
-            return sorted(os.listdir(folder))
+            with os.scandir(folder) as entries:
+                found = {entry.name: entry.is_dir() for entry in entries}
         except (FileNotFoundError, NotADirectoryError):
-            return []
-    from pyarrow.fs import FileSelector
+            found = {}
+    else:
+        from pyarrow.fs import FileSelector, FileType
 
-    with _explained(folder):
-        files, path = folder._filesystem()
-        found = files.get_file_info(FileSelector(path, allow_not_found=True))
-    return sorted(info.base_name for info in found)
+        with _explained(folder):
+            files, path = folder._filesystem()
+            infos = files.get_file_info(FileSelector(path, allow_not_found=True))
+        found = {info.base_name: info.type == FileType.Directory for info in infos}
+    return dict(sorted(found.items()))
+
+
+def list_names(folder: AnyPath) -> list[str]:
+    """The names in a folder, in order; none if there is no such folder. One request."""
+    return list(list_folder(folder))
 
 
 def open_input(file: AnyPath) -> "RawIOBase":
@@ -191,13 +202,17 @@ def open_input(file: AnyPath) -> "RawIOBase":
     return _RemoteFile(file)
 
 
+def arrow_source(file: AnyPath) -> "str | RawIOBase":
+    """What Arrow reads a file from; from one of this machine by itself, which is faster."""
+    return str(file) if isinstance(file, Path) else open_input(file)
+
+
 def open_parquet(file: AnyPath, **options: Any) -> "pq.ParquetFile":
     """Open a Parquet file; of a remote one, neighbouring columns are read in one request."""
     import pyarrow.parquet as pq
 
-    if isinstance(file, Path):
-        return pq.ParquetFile(file, **options)
-    return pq.ParquetFile(open_input(file), pre_buffer=True, **options)
+    remote = isinstance(file, RemotePath)
+    return pq.ParquetFile(arrow_source(file), pre_buffer=remote, **options)
 
 
 def encode_parquet(rows: "pa.Table", **options: Any) -> "pa.Buffer":
@@ -247,6 +262,20 @@ def _upload(file: RemotePath, content: "bytes | pa.Buffer") -> None:
         # No `with`: it would complete the file after an error, too.
         stream.write(content)
         stream.close()
+
+
+def open_output(file: AnyPath) -> "pa.NativeFile":
+    """Open a file for writing: for what is too long to be held in memory.
+
+    It is complete when it is closed, also after an error: its name must be one that nobody reads.
+    """
+    import pyarrow as pa
+
+    if isinstance(file, Path):
+        return pa.OSFile(str(file), "wb")
+    with _explained(file):
+        files, path = file._filesystem()
+        return files.open_output_stream(path)
 
 
 def copy_file(source: RemotePath, target: RemotePath) -> None:

@@ -3,9 +3,12 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.common import Parser, keep_pandas_out, write_json, write_lines
+
+if TYPE_CHECKING:
+    from nearcast.storage import AnyPath
 
 DEFAULT_WALKERS = 300  # bots, without --bots
 DEFAULT_SHIPS = 24  # bots, without --bots
@@ -49,7 +52,7 @@ def _run_walkers(arguments: argparse.Namespace) -> int:
     trace = None if arguments.trace is None else str(arguments.trace)
     chosen = load_settings(flags={"port": arguments.port, "trace": trace})
 
-    def ready(page: str, recording: Path) -> None:
+    def ready(page: str, recording: "AnyPath") -> None:
         if arguments.json:
             write_json({"page": page, "trace": str(recording), "bots": bots})
         else:

@@ -11,6 +11,7 @@ from nearcast.cli.common import Parser, keep_pandas_out, write_json, write_lines
 
 if TYPE_CHECKING:
     from nearcast.server.server import Server
+    from nearcast.storage import AnyPath
 
 FILE = Path("nearcast.toml")
 
@@ -75,7 +76,7 @@ def run_node(arguments: argparse.Namespace) -> int:
     from nearcast.monitor.server import LiveMonitor
     from nearcast.server.server import serve
 
-    trace: list[Path] = []
+    trace: list[AnyPath] = []
 
     def ready(service: "Server") -> None:
         LiveMonitor(service)

@@ -1,7 +1,6 @@
 """One scenario, one trace, one summary: what `nearcast simulate` does."""
 
 from collections.abc import Callable
-from pathlib import Path
 from time import monotonic
 from typing import cast
 
@@ -13,6 +12,7 @@ from nearcast.sim.cluster.world import ClusterWorld
 from nearcast.sim.settings import CLUSTER
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import Time
+from nearcast.storage import AnyPath
 from nearcast.trace.recorder import Level, Recorder
 from nearcast.trace.sinks import TraceFolder
 
@@ -50,7 +50,7 @@ def make_world(
 
 def simulate(
     scenario: Scenario,
-    trace: Path,
+    trace: AnyPath,
     show: Callable[[SimulationProgress], None] | None = None,
     *,
     check: bool = False,

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from nearcast.errors import TraceError
+from nearcast.errors import StorageError, TraceError
 from nearcast.storage import (
     AnyPath,
     PathInput,
@@ -115,6 +115,8 @@ class TraceFolder:
 
 def in_a_line(error: Exception) -> str:
     """What went wrong, without the errno and the many lines that Arrow adds."""
+    if isinstance(error, StorageError):
+        return error.reason
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno)
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -10,6 +10,7 @@ import errno
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,14 +22,15 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from nearcast.errors import TraceError
+from nearcast.errors import StorageError, TraceError
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.scenario import Scenario, from_json
 from nearcast.space.motion import FOREVER
+from nearcast.storage import AnyPath, PathInput, list_folder, locate, open_parquet
 from nearcast.trace.reader import files, missing_or_mistyped
 from nearcast.trace.rules import RULES, rejected
 from nearcast.trace.schema import SCHEMA_VERSION, TABLES
-from nearcast.trace.sinks import ROW_GROUP, SCENARIO, in_a_line
+from nearcast.trace.sinks import ROW_GROUP, SCENARIO, holds_trace, in_a_line
 
 RUN = pa.field("run", pa.string(), nullable=False)
 REJECTED_COUNTS = pa.schema(
@@ -49,6 +51,7 @@ REJECTED_ROWS = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
     ]
 )
+CONCURRENT_REQUESTS = 16
 _ADDED = ("bytes", "copies")  # the columns of messages that are summed
 
 
@@ -88,16 +91,14 @@ class RowFilter(NamedTuple):
 ALL_ROWS = RowFilter()
 
 
-def open_traces(paths: Iterable[str | Path]) -> list[OpenedTrace]:
+def open_traces(paths: Iterable[PathInput]) -> list[OpenedTrace]:
     """The traces at these paths; a path may also be a folder of traces."""
     found: dict[str, OpenedTrace] = {}
-    for path in map(Path, paths):
-        if not path.is_dir():
-            raise TraceError(f"there is no trace at {path}")
-        # A trace that is still being written has a name with a dot in front.
-        inside = (p for p in sorted(path.iterdir()) if not p.name.startswith("."))
-        here = [path] if _is_trace(path) else [p for p in inside if _is_trace(p)]
+    for path in map(locate, paths):
+        here = [path] if holds_trace(path) else _traces_in(path)
         if not here:
+            if not path.is_dir():
+                raise TraceError(f"there is no trace at {path}")
             raise TraceError(f"{path} holds neither a trace nor folders that do")
         for folder in here:
             trace = _open(folder)
@@ -109,8 +110,10 @@ def open_traces(paths: Iterable[str | Path]) -> list[OpenedTrace]:
     return list(found.values())
 
 
-def _is_trace(path: Path) -> bool:
-    return path.is_dir() and any((path / name).exists() for name in (SCENARIO, *TABLES))
+def _traces_in(folder: AnyPath) -> list[AnyPath]:
+    """A trace that is still being written has a name with a dot in front."""
+    names = [n for n, is_folder in list_folder(folder).items() if is_folder and n[0] != "."]
+    return [folder / name for name in names if holds_trace(folder / name)]
 
 
 def count_rows(traces: Sequence[OpenedTrace]) -> int:
@@ -118,9 +121,11 @@ def count_rows(traces: Sequence[OpenedTrace]) -> int:
     return sum(group.rows for table in TABLES for group in list_row_groups(traces, table)[0])
 
 
-def _open(folder: Path) -> OpenedTrace:
+def _open(folder: AnyPath) -> OpenedTrace:
     try:
         scenario = from_json((folder / SCENARIO).read_bytes())
+    except StorageError:
+        raise
     except (OSError, ValueError):
         # The run is part of a path, in which Spark would escape other characters.
         return OpenedTrace(str(folder), re.sub(r"[^\w.-]", "-", folder.resolve().name), None)
@@ -137,30 +142,24 @@ def list_row_groups(
     found = [
         group
         for trace in traces
-        for group in row_groups_of_files(trace, table, files(Path(trace.path), table))
+        for group in row_groups_of_files(trace, table, files(locate(trace.path), table))
     ]
     return [group for group in found if not group.fault], [group for group in found if group.fault]
 
 
 def row_groups_of_files(
-    trace: OpenedTrace, table: str, parts: Iterable[Path], bounds: RowFilter = ALL_ROWS
+    trace: OpenedTrace, table: str, parts: Iterable[AnyPath], bounds: RowFilter = ALL_ROWS
 ) -> Iterator[RowGroup]:
     """The row groups of these files that may hold wanted rows; unusable files are included."""
-    run, scenario = trace.run, Path(trace.path, SCENARIO)
+    run, scenario = trace.run, locate(trace.path) / SCENARIO
     if bounds.runs is not None and run not in bounds.runs:
         return
     if strange := _foreign_version(scenario):
         yield RowGroup(run, table, str(scenario), 0, 0, -FOREVER, FOREVER, fault=strange)
         return
-    for file in parts:
-        try:
-            with pq.ParquetFile(file) as parquet:
-                faults = missing_or_mistyped(parquet.schema_arrow, TABLES[table])
-                footer = parquet.metadata
-        except (OSError, ValueError, pa.ArrowException) as error:
-            faults = [_fault(error)]
-        if faults:
-            yield RowGroup(run, table, str(file), 0, 0, -FOREVER, FOREVER, fault="; ".join(faults))
+    for file, footer, fault in _read_footers(table, list(parts)):
+        if fault:
+            yield RowGroup(run, table, str(file), 0, 0, -FOREVER, FOREVER, fault=fault)
             continue
         row = 0
         for number in range(footer.num_row_groups):
@@ -171,6 +170,27 @@ def row_groups_of_files(
             row += metadata.num_rows
 
 
+def _read_footers(table: str, parts: Sequence[AnyPath]) -> Iterator[tuple[AnyPath, Any, str]]:
+    """Each file with its footer, or with the reason why it cannot be used.
+
+    Requests to a store take long and cost little: many are made at once.
+    """
+
+    def read(file: AnyPath) -> tuple[AnyPath, Any, str]:
+        try:
+            with open_parquet(file) as parquet:
+                faults = missing_or_mistyped(parquet.schema_arrow, TABLES[table])
+                return file, parquet.metadata, "; ".join(faults)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            return file, None, _fault(error)
+
+    if len(parts) < 2 or isinstance(parts[0], Path):
+        yield from map(read, parts)
+        return
+    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
+        yield from pool.map(read, parts)
+
+
 def _time_range(metadata: Any) -> tuple[int, int]:
     for place in range(metadata.num_columns):
         column = metadata.column(place)
@@ -179,10 +199,12 @@ def _time_range(metadata: Any) -> tuple[int, int]:
     return -FOREVER, FOREVER
 
 
-def _foreign_version(scenario: Path) -> str:
+def _foreign_version(scenario: AnyPath) -> str:
     """Why this trace cannot be read, if its scenario has another schema version; else ""."""
     try:
         content = msgspec.json.decode(scenario.read_bytes(), type=dict[str, Any])
+    except StorageError:
+        raise
     except (OSError, ValueError, RecursionError):
         return ""
     version = content.get("schema")
@@ -192,7 +214,7 @@ def _foreign_version(scenario: Path) -> str:
 def _fault(error: Exception) -> str:
     """What is wrong with the file. An error of the machine may be temporary, and is raised."""
     passing = isinstance(error, OSError) and error.errno not in (None, errno.EACCES, errno.EISDIR)
-    if passing or isinstance(error, MemoryError):
+    if passing or isinstance(error, StorageError | MemoryError):
         raise error
     return f"cannot be read: {in_a_line(error)}"
 
@@ -204,7 +226,7 @@ def _batches(group: RowGroup, faults: list[str]) -> Iterator[tuple[int, pa.Recor
         faults.append(group.fault)
         return
     try:
-        with pq.ParquetFile(group.file, page_checksum_verification=True) as parquet:
+        with open_parquet(locate(group.file), page_checksum_verification=True) as parquet:
             for rows in parquet.iter_batches(ROW_GROUP, [group.row_group], schema.names):
                 columns = [rows.column(field.name).cast(field.type) for field in schema]
                 for column in columns:
@@ -247,7 +269,7 @@ def rejected_batches(columns: pa.Schema, some: Iterable[RowGroup]) -> Iterator[p
     """These columns of `REJECTED_ROWS`: the rows and files that `valid_batches` leaves out."""
     for group in some:
         for numbers, reasons in _invalid_rows(group):
-            name = Path(group.file).name
+            name = locate(group.file).name
             about = {
                 "table": pa.repeat(group.table, len(numbers)),
                 "file": pa.repeat(

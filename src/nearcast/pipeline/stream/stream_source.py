@@ -22,7 +22,7 @@ from nearcast.pipeline.stream.stream_windows import SUM_SCHEMA, StreamSlice, sli
 from nearcast.pipeline.truth.partitioning import TracePart, interests_in_force, split_times
 from nearcast.pipeline.truth.row_groups import TEXT_TYPE, concat_rows
 from nearcast.space.motion import FOREVER
-from nearcast.storage import encode_parquet, write_whole
+from nearcast.storage import AnyPath, encode_parquet, write_whole
 from nearcast.trace.reader import files
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SUMMARY
@@ -67,9 +67,8 @@ class EvaluatedTraceReader(DataSourceStreamReader):
         self.trace = Path(options["path"])
         self.span, self.late, self.tasks = (int(options[n]) for n in ("span", "late", "tasks"))
         self.keep = Path(options["keep"])
-        self.footers: dict[
-            Path, list[RowGroup]
-        ] = {}  # files never change once they have their names
+        # Files never change once they have their names.
+        self.footers: dict[AnyPath, list[RowGroup]] = {}
         self.others_before = 0
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
