@@ -14,13 +14,14 @@ that Arrow has for URIs: s3://bucket/key?region=eu-central-1&endpoint_override=l
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from errno import ENOENT
 from functools import lru_cache
 from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from msgspec import Struct
@@ -38,6 +39,7 @@ VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "NEARCAST_STORAGE_", "HADOOP_", "ARROW
 TIMEOUT_S, ATTEMPTS = 10.0, 3  # of a request, unless the variables below say otherwise
 TIMEOUT_VARIABLE, ATTEMPTS_VARIABLE = "NEARCAST_STORAGE_TIMEOUT_S", "NEARCAST_STORAGE_ATTEMPTS"
 
+CONCURRENT_REQUESTS = 16
 S3_PARAMETERS = ("region", "scheme", "endpoint_override")
 
 # One slash: of a `Path` that was made of a URI.
@@ -128,6 +130,7 @@ class RemotePath(Struct, frozen=True, order=True):
             return files.get_file_info(path)
 
 
+T = TypeVar("T")
 AnyPath: TypeAlias = Path | RemotePath
 PathInput: TypeAlias = str | os.PathLike[str] | RemotePath
 
@@ -223,6 +226,18 @@ def encode_parquet(rows: "pa.Table", **options: Any) -> "pa.Buffer":
     content = pa.BufferOutputStream()
     pq.write_table(rows, content, **options)
     return content.getvalue()
+
+
+def map_files(act: Callable[[AnyPath], T], files: Sequence[AnyPath]) -> Iterator[T]:
+    """What `act` gives for each file, in order.
+
+    Requests to a store take long and cost little: several are made at once.
+    """
+    if all(isinstance(file, Path) for file in files):
+        yield from map(act, files)
+        return
+    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
+        yield from pool.map(act, files)
 
 
 def write_whole(file: AnyPath, content: "bytes | pa.Buffer", attempt: str = "") -> None:

@@ -10,7 +10,6 @@ import errno
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from nearcast.errors import StorageError, TraceError
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.scenario import Scenario, from_json
 from nearcast.space.motion import FOREVER
-from nearcast.storage import AnyPath, PathInput, list_folder, locate, open_parquet
+from nearcast.storage import AnyPath, PathInput, list_folder, locate, map_files, open_parquet
 from nearcast.trace.reader import files, missing_or_mistyped
 from nearcast.trace.rules import RULES, rejected
 from nearcast.trace.schema import SCHEMA_VERSION, TABLES
@@ -51,7 +50,6 @@ REJECTED_ROWS = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
     ]
 )
-CONCURRENT_REQUESTS = 16
 _ADDED = ("bytes", "copies")  # the columns of messages that are summed
 
 
@@ -171,10 +169,7 @@ def row_groups_of_files(
 
 
 def _read_footers(table: str, parts: Sequence[AnyPath]) -> Iterator[tuple[AnyPath, Any, str]]:
-    """Each file with its footer, or with the reason why it cannot be used.
-
-    Requests to a store take long and cost little: many are made at once.
-    """
+    """Each file with its footer, or with the reason why it cannot be used."""
 
     def read(file: AnyPath) -> tuple[AnyPath, Any, str]:
         try:
@@ -184,11 +179,7 @@ def _read_footers(table: str, parts: Sequence[AnyPath]) -> Iterator[tuple[AnyPat
         except (OSError, ValueError, pa.ArrowException) as error:
             return file, None, _fault(error)
 
-    if len(parts) < 2 or isinstance(parts[0], Path):
-        yield from map(read, parts)
-        return
-    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
-        yield from pool.map(read, parts)
+    return map_files(read, parts)
 
 
 def _time_range(metadata: Any) -> tuple[int, int]:
