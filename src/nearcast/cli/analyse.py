@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.common import MASTER, Parser, write_json, write_lines
+from nearcast.cli.common import MASTER, Parser, path_argument, write_json, write_lines
 
 if TYPE_CHECKING:
     from threading import Event
 
     from nearcast.pipeline.analyse import AnalysisSummary
     from nearcast.pipeline.stream.streaming import Window
+    from nearcast.storage import AnyPath
 
 
 def add_analyse(commands: Any) -> Parser:
@@ -29,11 +30,16 @@ def add_analyse(commands: Any) -> Parser:
     add(
         "traces",
         nargs="+",
-        type=Path,
+        type=path_argument,
         metavar="TRACE",
-        help="a trace folder, or a folder of traces",
+        help="a trace or a folder of traces; a URI like s3://bucket/walk is as good as a folder",
     )
-    add("--out", type=Path, metavar="DIR", help="where results go (default: TRACE-analysis)")
+    add(
+        "--out",
+        type=path_argument,
+        metavar="DIR",
+        help="where results go, a folder or a URI (default: TRACE-analysis)",
+    )
     add("--follow", action="store_true", help="count one trace while it grows, until it ends")
     add("--master", metavar="URL", help=MASTER)
     command.set_defaults(run=run_analyse)
@@ -97,7 +103,7 @@ def summary_lines(headline: "AnalysisSummary") -> list[str]:
     ]
 
 
-def run_follow(arguments: argparse.Namespace, out: Path) -> int:
+def run_follow(arguments: argparse.Namespace, out: "AnyPath") -> int:
     """Analyse a growing trace until it ends or is interrupted; both are a success."""
     if len(arguments.traces) > 1:
         raise ValueError("--follow takes one trace")
@@ -153,17 +159,19 @@ def stop_on_signals(stop: "Event") -> Iterator[None]:
             signal(number, then)
 
 
-def wait_for_trace(trace: Path, stop: "Event") -> bool:
+def wait_for_trace(trace: "AnyPath", stop: "Event") -> bool:
     """Wait until the trace exists; false if stopped before."""
-    waiting = False
+    from nearcast.storage import list_names
+
+    waiting, here = False, isinstance(trace, Path)
     while not stop.is_set():
-        if trace.exists() and not (trace.is_dir() and not any(trace.iterdir())):
+        if list_names(trace) or (here and trace.exists() and not trace.is_dir()):
             return True
         if not waiting:
             waiting = True
             sys.stderr.write(f"nearcast: waiting for a trace at {trace} (Ctrl-C stops)\n")
             sys.stderr.flush()
-        stop.wait(0.2)
+        stop.wait(0.2 if here else 1.0)
     return False
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from nearcast import storage
 from nearcast.errors import NoJavaError
 
 OLDEST_JAVA = 17
@@ -176,6 +177,9 @@ def start(
     for name, value in {**defaults, **(LEAN if lean else {})}.items():
         if value is not None:
             builder = builder.config(name, value)
+    if not local:
+        for name, value in storage.environment().items():
+            builder = builder.config(f"spark.executorEnv.{name}", value)
     for name, value in settings.items():
         builder = builder.config(name.replace("_", "."), value)
     session = builder.getOrCreate()
