@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from nearcast.pipeline.jobs import awareness, delivery, hotspots, overlay, traffic
 from nearcast.pipeline.spark import storage
+from nearcast.pipeline.spark.session import LEAN_ROWS, is_local
+from nearcast.pipeline.spark.sql import drop_view, keep_view
 from nearcast.pipeline.spark.storage import OpenedTrace
 from nearcast.pipeline.truth.expected import expected_deliveries
 from nearcast.trace.schema import TABLES
@@ -76,18 +79,28 @@ class AnalysisSummary(Struct, frozen=True, kw_only=True):
 
 
 class Tables:
-    """The DataFrames that jobs read, by name; each is made once and persisted while jobs run."""
+    """The DataFrames that jobs read, by name; each is made once and kept while jobs run.
 
-    def __init__(self, spark: SparkSession, traces: Sequence[OpenedTrace]) -> None:
+    Threads may ask for the same table. `small`: the traces have few rows.
+    """
+
+    def __init__(
+        self, spark: SparkSession, traces: Sequence[OpenedTrace], *, small: bool = False
+    ) -> None:
         self._spark, self._traces = spark, traces
         self._made: dict[str, DataFrame] = {}
+        self._origins: list[DataFrame] = []  # Spark updates their counters while they are made
+        self._making = RLock()
+        # Of a table that was checkpointed Spark forgets how it was made. So it need not plan that
+        # again for each job, but could not make it again if an executor were lost.
+        self._forgets = small and is_local(spark.sparkContext.master)
 
     def __getitem__(self, name: str) -> DataFrame:
-        if name not in self._made:
-            # On disk: tables of many long runs do not fit into the heap, and the system's page
-            # cache keeps files in memory anyway.
-            self._made[name] = self._make(name).persist(StorageLevel.DISK_ONLY)
-        return self._made[name]
+        with self._making:
+            if name not in self._made:
+                self._made[name] = self._keep(self._make(name))
+                keep_view(self._made[name])
+            return self._made[name]
 
     def _make(self, name: str) -> DataFrame:
         if name in TABLES:
@@ -96,9 +109,19 @@ class Tables:
             return expected_deliveries(self._spark, self._traces)
         return run_job(INTERMEDIATE_TABLES[name], self)
 
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        if self._forgets:
+            self._origins.append(frame)
+            return frame.localCheckpoint(eager=False)
+        # On disk: tables of many long runs do not fit into the heap, and the system's page
+        # cache keeps files in memory anyway.
+        return frame.persist(StorageLevel.DISK_ONLY)
+
     def unpersist(self) -> None:
         for frame in self._made.values():
+            drop_view(frame)
             frame.unpersist()
+        self._made.clear()
 
 
 def run_job(job: Callable[..., DataFrame], tables: Tables) -> DataFrame:
@@ -115,20 +138,23 @@ def analyse(
     """Run these jobs over these traces and write the results into `out`."""
     out.mkdir(parents=True, exist_ok=True)
     runs = [trace.run for trace in traces]
-    tables = Tables(spark, traces)
-    # Jobs are planned one after the other and run concurrently: most of a small job is waiting.
-    work = {job.__name__: run_job(job, tables) for job in jobs}
-    work["rejected"] = storage.rejected_counts(spark, traces)
+    small = storage.count_rows(traces) < LEAN_ROWS
+    tables = Tables(spark, traces, small=small)
+
+    def write_table(job: Callable[..., DataFrame] | None) -> str:
+        name = "rejected" if job is None else job.__name__
+        frame = run_job(job, tables) if job else storage.rejected_counts(spark, traces)
+        storage.write_result(frame, out, name, runs, small=small)
+        return name
+
     try:
+        # Planning a small job takes longer than running it, and both mostly wait.
         with ThreadPoolExecutor(CONCURRENT_JOBS) as pool:
-            writing = {
-                pool.submit(storage.write_result, frame, out, name, runs): name
-                for name, frame in work.items()
-            }
+            writing = [pool.submit(write_table, job) for job in (*jobs, None)]
             for number, written in enumerate(as_completed(writing), 1):
-                written.result()
+                name = written.result()
                 if show is not None:
-                    show(writing[written], number, len(work))
+                    show(name, number, len(writing))
     finally:
         tables.unpersist()
     return [summarise_run(trace, out) for trace in traces]

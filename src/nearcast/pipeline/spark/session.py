@@ -128,6 +128,11 @@ def class_archive(home: str) -> Path:
     return Path(__file__).parent / "__pycache__" / f"{Path(home).name}.jsa"
 
 
+def is_local(master: str) -> bool:
+    """Whether all work is done in this process; `local-cluster` has executors of its own."""
+    return master == "local" or master.startswith("local[")
+
+
 def start(
     master: str | None = None,
     *,
@@ -144,7 +149,7 @@ def start(
     os.environ["JAVA_HOME"] = home = java_home()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     master = master or "local[*]"
-    local = master.startswith("local[") or master == "local"
+    local = is_local(master)
     quiet = Path(__file__).with_name("log4j2.properties")
     archived = ""
     if archive_to is not None:
