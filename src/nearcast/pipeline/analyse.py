@@ -7,7 +7,6 @@ reads. So the list below is all the wiring there is.
 import inspect
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 from threading import RLock
 from typing import Any
 
@@ -21,6 +20,7 @@ from nearcast.pipeline.spark.session import LEAN_ROWS, is_local
 from nearcast.pipeline.spark.sql import drop_view, keep_view
 from nearcast.pipeline.spark.storage import OpenedTrace
 from nearcast.pipeline.truth.expected import expected_deliveries
+from nearcast.storage import AnyPath
 from nearcast.trace.schema import TABLES
 
 JOBS: tuple[Callable[..., DataFrame], ...] = (
@@ -131,7 +131,7 @@ def run_job(job: Callable[..., DataFrame], tables: Tables) -> DataFrame:
 def analyse(
     spark: SparkSession,
     traces: Sequence[OpenedTrace],
-    out: Path,
+    out: AnyPath,
     show: Callable[[str, int, int], None] | None = None,
     jobs: Sequence[Callable[..., DataFrame]] = JOBS,
 ) -> list[AnalysisSummary]:
@@ -160,7 +160,7 @@ def analyse(
     return [summarise_run(trace, out) for trace in traces]
 
 
-def summarise_run(trace: OpenedTrace, out: Path) -> AnalysisSummary:
+def summarise_run(trace: OpenedTrace, out: AnyPath) -> AnalysisSummary:
     """The most important measures of a run, from its result tables."""
     delivered = storage.read_result(out, "delivery_totals", trace.run)
     sent = storage.read_result(out, "traffic_totals", trace.run)

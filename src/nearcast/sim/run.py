@@ -54,6 +54,7 @@ def simulate(
     show: Callable[[SimulationProgress], None] | None = None,
     *,
     check: bool = False,
+    flush_every_s: float = FLUSH_EVERY_S,
 ) -> RunSummary:
     """Run a scenario and write its trace; `check` the invariants of its protocol meanwhile.
 
@@ -71,7 +72,7 @@ def simulate(
 
     def progress(done: Time, whole: Time) -> None:
         nonlocal flushed
-        if monotonic() - flushed > FLUSH_EVERY_S:
+        if monotonic() - flushed > flush_every_s:
             world.recorder.flush()
             flushed = monotonic()
         if show is not None:

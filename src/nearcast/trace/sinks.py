@@ -31,7 +31,7 @@ SUMMARY = "summary.json"
 ROW_GROUP = 65_536
 
 # Publications before their deliveries, interests before both.
-_ORDER = ("interests", "publications", "notes", "positions", "views", "messages", "deliveries")
+TABLE_ORDER = ("interests", "publications", "notes", "positions", "views", "messages", "deliveries")
 
 
 class TraceSink(Protocol):
@@ -79,7 +79,7 @@ class TraceFolder:
 
     def write(self, tables: Mapping[str, pa.Table]) -> None:
         """One more part of each table that has rows: all are encoded, then all are written."""
-        names = [name for name in _ORDER if name in tables and tables[name].num_rows]
+        names = [name for name in TABLE_ORDER if name in tables and tables[name].num_rows]
         with self._careful():
             parts: dict[AnyPath, pa.Buffer] = {}
             for name in names:

@@ -48,9 +48,7 @@ def test_analysed_as_if_it_were_large_and_in_other_partitions_it_has_the_same_ro
         analyse(spark, storage.open_traces([trace]), tmp_path / "again")
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
-    # Spark itself wrote these, in tasks; those in `here` came to this process.
-    assert any((tmp_path / "again").rglob("part-*-*.parquet"))
-    assert not any(trace.with_name("here").rglob("part-*-*.parquet"))
+    # These were written by workers; those in `here` came to this process.
     assert here
     assert contents(tmp_path / "again") == here
 

@@ -2,21 +2,21 @@
 
 The driver lists the row groups of a trace; Spark distributes the list, and workers read the row
 groups with pyarrow. Invalid rows (by the rules of `trace.rules`) and unreadable files are rejected
-with a reason; the rest is read all the same. Results are Parquet, partitioned by run. A result is
-either complete or absent, and a new one replaces the old one.
+with a reason; the rest is read all the same. Results are Parquet, partitioned by run. A file of a
+result is either complete or absent, and a new one replaces the old one.
 """
 
 import errno
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -25,7 +25,18 @@ from nearcast.errors import StorageError, TraceError
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.scenario import Scenario, from_json
 from nearcast.space.motion import FOREVER
-from nearcast.storage import AnyPath, PathInput, list_folder, locate, map_files, open_parquet
+from nearcast.storage import (
+    AnyPath,
+    PathInput,
+    encode_parquet,
+    list_folder,
+    list_names,
+    locate,
+    map_files,
+    open_parquet,
+    remove_tree,
+    write_whole,
+)
 from nearcast.trace.reader import files, missing_or_mistyped
 from nearcast.trace.rules import RULES, rejected
 from nearcast.trace.schema import SCHEMA_VERSION, TABLES
@@ -50,6 +61,8 @@ REJECTED_ROWS = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
     ]
 )
+RESULT_FILE = "part-00000.parquet"
+COUNTED = "_SUCCESS"  # a job has ended, perhaps without rows; object stores have no empty folders
 _ADDED = ("bytes", "copies")  # the columns of messages that are summed
 
 
@@ -371,47 +384,62 @@ def rejected_counts(spark: SparkSession, traces: Sequence[OpenedTrace]) -> DataF
 
 
 def write_result(
-    frame: DataFrame, out: Path, name: str, runs: Sequence[str], *, small: bool = False
+    frame: DataFrame, out: AnyPath, name: str, runs: Sequence[str], *, small: bool = False
 ) -> None:
-    """Write a result table, run by run. The old one is removed when the new one is complete.
+    """Write a result table, one file for each run, which replaces that of an earlier analysis.
 
-    A `small` one passes through this process: that takes a fraction of the time in which Spark
-    begins to write files. The rows are the same, in the same order.
+    Workers write the files themselves: Spark would need a library of its own for each kind of
+    store. A `small` table passes through this process instead: that takes a fraction of the time in
+    which Spark begins a job. The rows are the same, in the same order.
     """
-    unfinished = out / f".{name}.unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
+    folder = out / name
     columns = [column for column in frame.columns if column != "run"]
     frame = frame.select("run", *columns)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for run in write_runs(batches, folder):
+            yield pa.record_batch({"run": [run]})
+
     if small:
         rows = frame.coalesce(1).sortWithinPartitions("run", *columns).toArrow()
-        _write_by_run(rows, unfinished)
+        written = set(write_runs(rows.to_batches(), folder))
     else:
         ordered = frame.repartition(1).sortWithinPartitions("run", *columns)
-        ordered.write.partitionBy("run").parquet(str(unfinished))
-    (out / name).mkdir(parents=True, exist_ok=True)
+        written = {row.run for row in ordered.mapInArrow(write, "run string").collect()}
     for run in runs:
-        part, place = unfinished / f"run={run}", out / name / f"run={run}"
-        shutil.rmtree(place, ignore_errors=True)
-        if part.exists():
-            part.replace(place)
-    shutil.rmtree(unfinished)
+        if run not in written:
+            remove_tree(folder / f"run={run}")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / COUNTED, b"")
 
 
-def _write_by_run(rows: pa.Table, folder: Path) -> None:
-    """Files as Spark would write them: all columns but the run, which names the folder."""
-    columns = rows.drop_columns("run")
-    folder.mkdir()
-    for run in pc.unique(rows.column("run")):
+def write_runs(batches: Iterable[pa.RecordBatch], folder: AnyPath) -> Iterator[str]:
+    """Write a file for each run, of rows that come run by run; give the runs.
+
+    A file has the same name and content whichever attempt at the task writes it.
+    """
+    pieces = (
+        (run, batch.filter(pc.equal(batch.column("run"), run)).drop_columns("run"))
+        for batch in batches
+        for run in pc.unique(batch.column("run")).to_pylist()
+    )
+    for run, rows in groupby(pieces, key=itemgetter(0)):
         place = folder / f"run={run}"
-        place.mkdir()
-        mine = columns.filter(pc.equal(rows.column("run"), run))
-        pq.write_table(mine, place / "part-00000.parquet")
+        place.mkdir(parents=True, exist_ok=True)
+        for name in list_names(place):  # of earlier versions
+            if name != RESULT_FILE and name[0] != ".":
+                (place / name).unlink(missing_ok=True)
+        whole = pa.Table.from_batches([piece for _, piece in rows])
+        write_whole(place / RESULT_FILE, encode_parquet(whole), attempt=uuid4().hex)
+        yield run
 
 
-def read_result(out: Path, name: str, run: str) -> list[dict[str, Any]]:
+def read_result(out: AnyPath, name: str, run: str) -> list[dict[str, Any]]:
     """The rows of a small result table of one run; none if the table is absent."""
     folder = out / name / f"run={run}"
     rows: list[dict[str, Any]] = []
-    for file in sorted(folder.glob("*.parquet")) if folder.is_dir() else ():
-        rows += pq.ParquetFile(file).read().to_pylist()
+    for file in list_names(folder):
+        if file.endswith(".parquet") and file[0] not in "._":
+            with open_parquet(folder / file) as parquet:
+                rows += parquet.read().to_pylist()
     return rows
