@@ -62,7 +62,8 @@ REJECTED_ROWS = pa.schema(
     ]
 )
 RESULT_FILE = "part-00000.parquet"
-COUNTED = "_SUCCESS"  # a job has ended, perhaps without rows; object stores have no empty folders
+# A job has ended, perhaps without rows; object stores have no empty folders.
+JOB_ENDED = "_SUCCESS"
 _ADDED = ("bytes", "copies")  # the columns of messages that are summed
 
 
@@ -410,7 +411,7 @@ def write_result(
         if run not in written:
             remove_tree(folder / f"run={run}")
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / COUNTED, b"")
+    write_whole(folder / JOB_ENDED, b"")
 
 
 def write_runs(batches: Iterable[pa.RecordBatch], folder: AnyPath) -> Iterator[str]:
