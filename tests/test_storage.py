@@ -208,7 +208,7 @@ def test_a_store_that_is_away_fails_or_is_silent_is_named_in_one_line(endpoint: 
     assert "HTTP status 503" in fail(path)
     proxy.break_with("silence")
     assert "too slow" in fail(path, writing=False)  # an upload waits a few seconds longer
-    proxy.vanish()
+    proxy.break_with("away")
     assert "connect" in fail(path)
     assert in_bucket(endpoint, "some/file").read_bytes() == b"there"
 
@@ -222,7 +222,7 @@ def test_trouble_of_the_store_while_reading_is_told_from_a_damaged_file(endpoint
         open_parquet(path)
     write_whole(path, encode_parquet(ROWS, row_group_size=100))
     file = open_parquet(path)
-    proxy.vanish()
+    proxy.break_with("away")
     with pytest.raises(StorageError, match=r"damaged\.parquet"):
         file.read_row_group(20)
 
@@ -241,7 +241,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(endpoint: str, remote: RemoteP
     stream = files.open_output_stream(name)
     stream.write(os.urandom(11 * 2**20))
     stream.flush()
-    proxy.vanish()
+    proxy.break_with("away")
     with pytest.raises(OSError):
         stream.write(b"the rest" * 2**20)
         stream.close()

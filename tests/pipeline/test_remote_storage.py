@@ -35,7 +35,7 @@ from nearcast.trace.reader import digest, files, read
 from nearcast.trace.sinks import SUMMARY, TABLE_ORDER
 from nearcast.trace.validate import validate
 from support.growing_traces import made_up, windows_of
-from support.object_store import FaultyProxy, in_bucket
+from support.object_store import Fault, FaultyProxy, in_bucket
 from support.small_traces import as_table
 
 WORLD = Scenario(
@@ -233,11 +233,9 @@ def test_a_store_that_fails_ends_commands_with_one_line(
         ["merge", uri, uri, "--trace", uri + "-merged"],
         ["simulate", "client-server", "--nodes", "2", "--seconds", "1", "--trace", uri + "-2"],
     )
-    for fault in ("error", "silence", "away"):
-        if fault == "away":
-            proxy.vanish()
-        else:
-            proxy.break_with(fault)  # type: ignore[arg-type]
+    faults: tuple[Fault, ...] = ("error", "silence", "away")
+    for fault in faults:
+        proxy.break_with(fault)
         for command in commands if fault == "away" else commands[:1]:
             assert main(command) == 1
             printed = capsys.readouterr()
@@ -253,7 +251,7 @@ def test_a_store_that_goes_away_during_a_job_fails_it_and_rejects_nothing(
     proxy = FaultyProxy(endpoint)
     traces = open_traces([in_bucket(proxy.endpoint, remote.key) / "t"])
     frame = storage.rejected_counts(spark, traces)
-    proxy.vanish()
+    proxy.break_with("away")
     with pytest.raises(Exception, match="StorageError") as caught:
         frame.collect()
     assert fail(1, caught.value) == 1

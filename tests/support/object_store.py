@@ -18,7 +18,7 @@ KEYS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
-Fault = Literal["none", "error", "silence"]
+Fault = Literal["none", "error", "silence", "away"]
 _REFUSAL = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -47,34 +47,27 @@ def in_bucket(endpoint: str, name: str, bucket: str = BUCKET) -> RemotePath:
 
 
 class FaultyProxy:
-    """Between a client and a server, over TCP: passes bytes on, or answers errors, or nothing."""
+    """Between a client and a server, over TCP: passes bytes on, answers errors or nothing, or is
+    away."""
 
     def __init__(self, endpoint: str) -> None:
         host, _, port = endpoint.removeprefix("http://").partition(":")
         self._server = host, int(port)
         self.fault: Fault = "none"
-        self.requests = 0  # connections with a fault
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
         self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         Thread(target=self._accept, daemon=True).start()
 
-    def vanish(self) -> None:
-        """Nobody listens any more, and open connections break."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for each in self._open:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-
     def break_with(self, fault: Fault) -> None:
-        """From now on; connections that were open before are closed."""
+        """From now on; connections that were open before break."""
         self.fault = fault
-        for each in self._open:
+        sockets = [*self._open, self._listener] if fault == "away" else self._open
+        for each in sockets:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+        if fault == "away":
+            self._listener.close()
 
     def _accept(self) -> None:
         while True:
@@ -88,10 +81,8 @@ class FaultyProxy:
                 self._open.append(server)
                 for source, target in ((client, server), (server, client)):
                     Thread(target=_pass_on, args=(source, target), daemon=True).start()
-            else:
-                self.requests += 1
-                if self.fault == "error":
-                    Thread(target=_refuse, args=(client,), daemon=True).start()
+            elif self.fault == "error":
+                Thread(target=_refuse, args=(client,), daemon=True).start()
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:

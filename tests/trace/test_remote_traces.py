@@ -137,7 +137,7 @@ def test_a_store_that_goes_away_ends_the_trace_in_one_line(
     rows = {"t": 0, "node": 3, "fact": "joined", "about": None, "value": None}
     notes = TABLES["notes"].empty_table().from_pylist([rows], TABLES["notes"])
     folder.write({"notes": notes})
-    proxy.vanish()
+    proxy.break_with("away")
     line = r"^cannot write s3://\S+: AWS Error .*connect.*; what was written before stays readable$"
     for _ in range(2):  # and nothing is tried again: the trace would have a hole
         with pytest.raises(TraceError, match=line):
