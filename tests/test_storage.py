@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import socket
 from pathlib import Path
 
 import pyarrow as pa
@@ -144,7 +145,7 @@ def test_a_table_is_read_back_row_group_by_row_group(folder: AnyPath) -> None:
 
 
 def test_a_large_file_is_uploaded_in_parts(remote: RemotePath) -> None:
-    content = os.urandom(23 * 2**20)
+    content = os.urandom(11 * 2**20)
     write_whole(remote / "large", content)
     assert (remote / "large").read_bytes() == content
     copy_file(remote / "large", remote / "copy")
@@ -225,6 +226,16 @@ def test_trouble_of_the_store_while_reading_is_told_from_a_damaged_file(endpoint
     proxy.break_with("away")
     with pytest.raises(StorageError, match=r"damaged\.parquet"):
         file.read_row_group(20)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_another_kind_of_store_that_is_away_is_named_in_one_line_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    path = locate(f"gs://anonymous@bucket/file?endpoint_override={endpoint}&scheme=http")
+    with pytest.raises(StorageError, match=r"^gs://.*/file\S*: .*connect") as caught:
+        path.read_bytes()
+    assert "\n" not in str(caught.value)
 
 
 def test_a_bucket_that_does_not_exist_is_named(endpoint: str) -> None:
