@@ -31,6 +31,7 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/relays.py
 	$(BIN)/python benchmarks/join.py
 	$(BIN)/python benchmarks/streaming.py
+	$(BIN)/python benchmarks/cold_start.py
 	$(BIN)/python benchmarks/transport.py
 	$(BIN)/python benchmarks/signing.py
 	$(BIN)/python benchmarks/live.py

@@ -3,7 +3,7 @@
 A world is written as a recorder would: boxes that move once a second, points published, about ten
 deliveries of each, of which one in a hundred is missing and one in two hundred comes twice, and a
 message for each of both. Ours is the whole of `follow`: from the call until the last window of a
-second is kept, with the exact truth found on the way, Spark's watermark, windows and checkpoints.
+second is kept, with the exact truth found on the way, and Spark's own log of the stream.
 The others are asked for the same windows in one SQL query over the same Parquet files: plain Spark,
 and duckdb in one process. They need not find the truth; it is handed to them as one more table.
 

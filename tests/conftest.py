@@ -7,6 +7,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,14 +15,18 @@ from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling
 
 from nearcast.pipeline.spark.session import start
+from nearcast.storage import RemotePath
 from support.compile_once import Kernels, alone, compile_once
 from support.examples import examples
+from support.object_store import KEYS, in_bucket, s3_endpoint
 from support.schedule import rank, work_unit
 
 # Keep bytecode whatever the environment says. The suite starts hundreds of processes, and each
 # would compile all modules that it imports; pytest would rewrite all tests in every worker.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+os.environ.update(KEYS)  # before Spark starts, whose workers read what tests wrote
 
 gc.disable()  # until all tests are collected
 compile_once()
@@ -77,6 +82,19 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def endpoint() -> Iterator[str]:
+    """An S3 server."""
+    with s3_endpoint() as address:
+        yield address
+
+
+@pytest.fixture
+def remote(endpoint: str) -> RemotePath:
+    """An empty folder in S3."""
+    return in_bucket(endpoint, uuid4().hex)
 
 
 class SlowScreen(NamedTuple):

@@ -89,6 +89,17 @@ class TraceError(NearcastError):
     """A trace cannot be written or read."""
 
 
+class StorageError(NearcastError, OSError):
+    """A store does not do what it is asked for: it is out of reach, refuses, or takes too long.
+
+    The text is the URI, a colon, and the reason.
+    """
+
+    @property
+    def reason(self) -> str:
+        return str(self).partition(": ")[2]
+
+
 class NoJavaError(NearcastError, RuntimeError):
     """Spark needs a Java, and none that works was found."""
 

@@ -80,8 +80,8 @@ class CountedRuns:
 
     @property
     def folder(self) -> Path:
-        """The paper's folder, with its traces and results."""
-        return self._results.folder.parent
+        """The paper's folder, with its traces and results; it is on this machine."""
+        return Path(str(self._results.folder)).parent
 
 
 def _setting_of(scenario: Scenario, name: str) -> Any:

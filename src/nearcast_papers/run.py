@@ -12,10 +12,10 @@ from nearcast.pipeline import sweeps
 from nearcast.pipeline.analyse import analyse
 from nearcast.pipeline.report import page
 from nearcast.pipeline.report.plots import png, svg
-from nearcast.pipeline.report.reports import write_file
 from nearcast.pipeline.report.results import Results
 from nearcast.pipeline.spark import storage
 from nearcast.sim.world import resolve
+from nearcast.storage import write_whole
 from nearcast_papers.paper import ClaimResult, CountedRuns, Figure, Paper
 
 Show = Callable[[str, int, int], None]
@@ -52,13 +52,13 @@ def reproduce(
     results = Results(out / "results", done.runs, {s.run: to_builtins(s) for s in scenarios})
     counted = CountedRuns(results, scenarios)
     claims, drawn = paper.claims(counted), paper.draw(counted)
-    write_file(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
-    write_file(out / "report.html", _page(paper, drawn, claims, scenarios[0].seconds).encode())
+    write_whole(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
+    write_whole(out / "report.html", _page(paper, drawn, claims, scenarios[0].seconds).encode())
     (out / "figures").mkdir(exist_ok=True)
     for figure in drawn:
         for plot in figure.plots:
-            write_file(out / "figures" / f"{plot.name}.svg", svg(plot).encode())
-            write_file(out / "figures" / f"{plot.name}.png", png(plot))
+            write_whole(out / "figures" / f"{plot.name}.svg", svg(plot).encode())
+            write_whole(out / "figures" / f"{plot.name}.png", png(plot))
     return claims
 
 
@@ -66,7 +66,7 @@ def gather(out: Path, papers: Sequence[str]) -> None:
     """One list of the claims of all papers that have a folder here, judged now or earlier."""
     lists = [out / paper / "claims.json" for paper in papers]
     claims = [claim for file in lists if file.exists() for claim in _claims(file)]
-    write_file(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
+    write_whole(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
 
 
 def _claims(file: Path) -> list[ClaimResult]:

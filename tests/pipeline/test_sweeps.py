@@ -197,11 +197,11 @@ def test_a_simulation_that_kills_its_process_is_a_failure_like_others(
 ) -> None:
     scenario = Scenario(protocol="client-server", workload="waypoint", nodes=1, seconds=1)
 
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(sweeps, "simulate", crash)
-    message, _ = run_in_process(scenario, tmp_path / "trace")
+    message, _ = run_in_process(scenario, tmp_path / ".trace", tmp_path / "trace")
     assert message == "the process of the simulation died with exit code -9"
 
 

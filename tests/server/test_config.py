@@ -1,5 +1,6 @@
 """Settings: every one explained, the right one wins, and a wrong one is shown where it stands."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from nearcast.errors import ConfigError
 from nearcast.server.config import (
     KEYS,
+    STORAGE_VARIABLES,
     TABLES,
     JwtSettings,
     LimitSettings,
     Settings,
+    StorageSettings,
     default_file,
     line_of,
     load_settings,
@@ -159,3 +162,35 @@ def test_the_line_of_a_key_is_where_its_value_ends(
         ends[key] = len(lines)
     for key, end in ends.items():
         assert line_of("\n".join(lines), f"limits.{key}" if nested else key) == end
+
+
+def test_settings_of_stores_stand_behind_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variables in STORAGE_VARIABLES.values():
+        for name in variables:
+            monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
+    file = written(
+        tmp_path,
+        "[storage]\nendpoint = 'http://localhost:9'\nregion = 'x'\naccess_key = 'other'\n"
+        "secret_key = 's'\nattempts = 7\n",
+    )
+    load_settings(file).storage.use()
+    found = {name: os.environ[name] for names in STORAGE_VARIABLES.values() for name in names
+             if name in os.environ}  # fmt: skip
+    for name in found:
+        monkeypatch.delenv(name)  # and what was before is set again
+    assert found == {
+        "AWS_ENDPOINT_URL": "http://localhost:9",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+        "AWS_ACCESS_KEY_ID": "mine",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "NEARCAST_STORAGE_ATTEMPTS": "7",
+    }
+
+
+def test_settings_of_stores_are_those_that_stores_have(tmp_path: Path) -> None:
+    assert set(STORAGE_VARIABLES) == set(StorageSettings.__struct_fields__)
+    assert refused(tmp_path, "[storage]\ntimeout_s = 0").startswith("nearcast.toml:2: storage.time")

@@ -16,6 +16,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server.config import LimitSettings, Settings
 from nearcast.server.server import Server
+from nearcast.storage import AnyPath
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
@@ -29,7 +30,7 @@ def run(story: Coroutine[Any, Any, T]) -> T:
 
 
 def service(
-    trace: Path | None = None, limits: LimitSettings | None = None, **settings: Any
+    trace: AnyPath | None = None, limits: LimitSettings | None = None, **settings: Any
 ) -> Server:
     """A node on a free port. It records a trace if `trace` is given."""
     if trace is not None:

@@ -13,12 +13,14 @@ from nearcast import scenario
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server import gateway
+from nearcast.storage import RemotePath, list_names
 from nearcast.trace.live_recording import BackgroundWriter, LiveRecording, MessageSums
 from nearcast.trace.reader import read
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SCENARIO, SUMMARY, TraceFolder
 from nearcast.trace.validate import validate
 from support.live_clients import join_client, run, service
+from support.object_store import Fault, FaultyProxy, in_bucket
 
 SECOND = 1_000_000
 
@@ -57,7 +59,7 @@ def test_a_slow_disk_ends_the_recording_with_bounded_memory_and_a_sound_trace(
     writer = BackgroundWriter(folder, waiting=5 * size)
     for n in range(50):
         writer.write(notes(100, n * 100))
-    assert "too slow" in writer.failure
+    assert "too slowly" in writer.failure
     assert writer.lost == 4_500
     folder.go.set()
     writer.write(notes(100, 9_000))
@@ -87,6 +89,60 @@ def test_a_failing_disk_ends_the_recording_and_not_the_service(
 
     assert run(story()) > 0
     assert not (trace / SUMMARY).exists()
+
+
+def test_a_node_records_into_s3(remote: RemotePath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "ROTATE_S", 0.0)
+
+    async def story() -> None:
+        async with service(remote) as node:
+            assert node.recording is not None and node.recording.path == remote
+            ann = await join_client(node, "ann")
+            await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=5.0))
+            for _ in range(5):
+                await ann.ask(messages.PublishRequest, 1.0, 1.0)
+        async with service(remote) as again:  # as after a kill
+            assert again.recording is not None
+            assert again.recording.path == remote.with_name(f"{remote.name}-2")
+
+    run(story())
+    report = validate(remote)
+    assert report.problems == () and report.finished
+    assert report.tables["publications"].rows == 5
+
+
+@pytest.mark.parametrize("fault", ["error", "silence", "away"])
+def test_a_store_that_fails_is_slow_or_goes_away_does_not_disturb_the_service(
+    endpoint: str,
+    remote: RemotePath,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: Fault,
+) -> None:
+    monkeypatch.setattr(gateway, "ROTATE_S", 0.0)
+    monkeypatch.setenv("NEARCAST_STORAGE_TIMEOUT_S", "1")
+    monkeypatch.setenv("NEARCAST_STORAGE_ATTEMPTS", "1")
+    proxy = FaultyProxy(endpoint)
+
+    async def story() -> int:
+        async with service(in_bucket(proxy.endpoint, remote.key)) as node:
+            ann = await join_client(node, "ann")
+            await ann.ask(messages.PublishRequest, 1.0, 1.0)
+            while not list_names(remote / "publications"):
+                await asyncio.sleep(0.01)
+            proxy.break_with(fault)
+            while not node.gateway.metrics.unrecorded:
+                await ann.ask(messages.PublishRequest, 1.0, 1.0)
+                await asyncio.sleep(0.01)
+            await ann.ask(messages.PublishRequest, 1.0, 1.0)
+            return node.gateway.metrics.unrecorded
+
+    assert run(story()) > 0
+    ended = [record for record in caplog.records if "recording has ended" in record.message]
+    assert len(ended) == 1 and f"cannot write s3://nearcast/{remote.key}" in ended[0].message
+    report = validate(remote)
+    assert report.problems == () and not report.finished
+    assert report.tables["publications"].rows >= 1
 
 
 def test_messages_are_summed_up_by_second_client_and_kind() -> None:

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.common import MASTER, Parser, write_json, write_lines
+from nearcast.cli.common import MASTER, Parser, path_argument, write_json, write_lines
 
 if TYPE_CHECKING:
     from threading import Event
 
     from nearcast.pipeline.analyse import AnalysisSummary
     from nearcast.pipeline.stream.streaming import Window
+    from nearcast.storage import AnyPath
 
 
 def add_analyse(commands: Any) -> Parser:
@@ -29,11 +30,22 @@ def add_analyse(commands: Any) -> Parser:
     add(
         "traces",
         nargs="+",
-        type=Path,
+        type=path_argument,
         metavar="TRACE",
-        help="a trace folder, or a folder of traces",
+        help="a trace or a folder of traces; a URI like s3://bucket/walk is as good as a folder",
     )
-    add("--out", type=Path, metavar="DIR", help="where results go (default: TRACE-analysis)")
+    add(
+        "--out",
+        type=path_argument,
+        metavar="DIR",
+        help="where results go, a folder or a URI (default: TRACE-analysis)",
+    )
+    add(
+        "--only",
+        metavar="NAME,...",
+        help="only these result tables, or groups of them: delivery, traffic, awareness, overlay,"
+        " world; the report notes which are absent",
+    )
     add("--follow", action="store_true", help="count one trace while it grows, until it ends")
     add("--master", metavar="URL", help=MASTER)
     command.set_defaults(run=run_analyse)
@@ -46,12 +58,14 @@ def run_analyse(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         return run_follow(arguments, out)
 
+    from nearcast.cli.progress import StepMeter
+    from nearcast.pipeline.analyse import JOBS, analyse, select_jobs
     from nearcast.pipeline.spark.storage import count_rows, open_traces
 
-    traces = open_traces(arguments.traces)  # before Spark starts: a wrong path should not wait
+    # Before Spark starts: a wrong path or name should not wait.
+    traces = open_traces(arguments.traces)
+    jobs = JOBS if arguments.only is None else select_jobs(arguments.only.split(","))
 
-    from nearcast.cli.progress import StepMeter
-    from nearcast.pipeline.analyse import analyse
     from nearcast.pipeline.report.reports import write_report
     from nearcast.pipeline.spark.session import LEAN_ROWS, start
 
@@ -59,8 +73,8 @@ def run_analyse(arguments: argparse.Namespace) -> int:
     step("starting Spark", 0, 1)
     spark = start(arguments.master, lean=count_rows(traces) < LEAN_ROWS)
     try:
-        headlines = analyse(spark, traces, out, step)
-        step("report.html", 1, 1)
+        headlines = analyse(spark, traces, out, step, jobs)
+        step("drawing report.html", 1, 1)
         known = {trace.run: trace.scenario for trace in traces}
         page = write_report(out, out, list(known), scenarios_of(known))
     finally:
@@ -82,25 +96,32 @@ def scenarios_of(known: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def summary_lines(headline: "AnalysisSummary") -> list[str]:
+    """What was counted of a run: nothing about deliveries or traffic if they were not asked for."""
     h = headline
-    share = (
-        "" if h.recall is None else f" (recall {h.recall:.4f}, precision {h.precision or 0:.4f})"
-    )
-    late = {name: "–" if ms is None else f"{ms:,.1f}" for name, ms in h.latency_ms.items()}
-    return [
-        f"run {h.run} · {h.trace}",
-        f"{h.expected:,} expected, {h.correct:,} correct, {h.missed:,} missed,"
-        f" {h.spurious:,} spurious, {h.duplicates:,} duplicates{share}",
-        f"latency ms: mean {late['mean']}, p50 {late['p50']}, p90 {late['p90']},"
-        f" p99 {late['p99']}, max {late['max']}",
-        f"{h.messages:,} messages, {h.bytes:,} bytes, {h.rejected:,} rows rejected",
-    ]
+    lines = [f"run {h.run} · {h.trace}"]
+    if h.expected is not None:
+        share = (
+            ""
+            if h.recall is None
+            else f" (recall {h.recall:.4f}, precision {h.precision or 0:.4f})"
+        )
+        late = {name: "–" if ms is None else f"{ms:,.1f}" for name, ms in h.latency_ms.items()}
+        lines += [
+            f"{h.expected:,} expected, {h.correct:,} correct, {h.missed:,} missed,"
+            f" {h.spurious:,} spurious, {h.duplicates:,} duplicates{share}",
+            f"latency ms: mean {late['mean']}, p50 {late['p50']}, p90 {late['p90']},"
+            f" p99 {late['p99']}, max {late['max']}",
+        ]
+    sent = "" if h.messages is None else f"{h.messages:,} messages, {h.bytes:,} bytes, "
+    return [*lines, f"{sent}{h.rejected:,} rows rejected"]
 
 
-def run_follow(arguments: argparse.Namespace, out: Path) -> int:
+def run_follow(arguments: argparse.Namespace, out: "AnyPath") -> int:
     """Analyse a growing trace until it ends or is interrupted; both are a success."""
     if len(arguments.traces) > 1:
         raise ValueError("--follow takes one trace")
+    if arguments.only is not None:
+        raise ValueError("--follow has one result table; it does not go with --only")
     from threading import Event
 
     (trace,) = arguments.traces
@@ -153,17 +174,19 @@ def stop_on_signals(stop: "Event") -> Iterator[None]:
             signal(number, then)
 
 
-def wait_for_trace(trace: Path, stop: "Event") -> bool:
+def wait_for_trace(trace: "AnyPath", stop: "Event") -> bool:
     """Wait until the trace exists; false if stopped before."""
-    waiting = False
+    from nearcast.storage import list_names
+
+    waiting, here = False, isinstance(trace, Path)
     while not stop.is_set():
-        if trace.exists() and not (trace.is_dir() and not any(trace.iterdir())):
+        if list_names(trace) or (here and trace.exists() and not trace.is_dir()):
             return True
         if not waiting:
             waiting = True
             sys.stderr.write(f"nearcast: waiting for a trace at {trace} (Ctrl-C stops)\n")
             sys.stderr.flush()
-        stop.wait(0.2)
+        stop.wait(0.2 if here else 1.0)
     return False
 
 

@@ -6,9 +6,18 @@ Command modules import what they need when they run, so that `--help` answers at
 import argparse
 import sys
 from importlib.abc import MetaPathFinder
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from nearcast.storage import AnyPath
 
 MASTER = "a Spark master (default: local[*], all cores of this machine)"
+
+
+A_TRACE = "a trace: a folder, or a URI like s3://bucket/walk"
+FOR_A_TRACE = "where to leave the trace: a folder, or a URI like s3://bucket/walk"
+SETTINGS_FILE = Path("nearcast.toml")
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,6 +46,21 @@ def keep_pandas_out() -> None:
     sys.meta_path.insert(0, finder)
     pyarrow.array([])  # it looks once
     sys.meta_path.remove(finder)
+
+
+def path_argument(text: str) -> "AnyPath":
+    """An argument that is a path or a URI. For a URI, nearcast.toml may say how to reach it."""
+    from nearcast.storage import RemotePath, locate
+
+    try:
+        found = locate(text)
+        if isinstance(found, RemotePath) and SETTINGS_FILE.exists():
+            from nearcast.server.config import load_settings
+
+            load_settings(SETTINGS_FILE).storage.use()
+    except ValueError as why:
+        raise argparse.ArgumentTypeError(str(why)) from None
+    return found
 
 
 def write_lines(*lines: str) -> None:

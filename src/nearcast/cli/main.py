@@ -6,6 +6,7 @@ standard output is one JSON document and nothing else.
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from traceback import extract_tb
@@ -101,7 +102,14 @@ def spark_ended(why: BaseException | None) -> bool:
     return False
 
 
+WORKER_ERROR = re.compile(
+    r"^(?:[\w.]*PythonException: )?nearcast\.errors\.\w+: (.+)$", re.MULTILINE
+)
+
+
 def fail(code: int, why: object) -> int:
     text = str(why) or type(why).__name__
+    if found := WORKER_ERROR.findall(text):
+        text = found[-1]  # Spark adds pages to what a worker says
     sys.stderr.write(f"nearcast: {' '.join(text.split())}\n")
     return code

@@ -2,10 +2,19 @@
 
 import argparse
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.common import Parser, keep_pandas_out, write_json, write_lines
+from nearcast.cli.common import (
+    A_TRACE,
+    Parser,
+    keep_pandas_out,
+    path_argument,
+    write_json,
+    write_lines,
+)
+
+if TYPE_CHECKING:
+    from nearcast.storage import AnyPath
 
 DEFAULT_WALKERS = 300  # bots, without --bots
 DEFAULT_SHIPS = 24  # bots, without --bots
@@ -29,7 +38,10 @@ def add_up(commands: Any) -> Parser:
         "--bots", type=int, metavar="N",
         help="characters (default 300; 0: none) or ships (default 24)",
     )  # fmt: skip
-    add("--trace", type=Path, metavar="DIR", help="where the recording goes (default: traces/…)")
+    add(
+        "--trace", type=path_argument, metavar="DIR",
+        help="where the recording goes, a folder or a URI (default: traces/…)",
+    )  # fmt: skip
     command.set_defaults(run=run_up)
     return command
 
@@ -49,7 +61,7 @@ def _run_walkers(arguments: argparse.Namespace) -> int:
     trace = None if arguments.trace is None else str(arguments.trace)
     chosen = load_settings(flags={"port": arguments.port, "trace": trace})
 
-    def ready(page: str, recording: Path) -> None:
+    def ready(page: str, recording: "AnyPath") -> None:
         if arguments.json:
             write_json({"page": page, "trace": str(recording), "bots": bots})
         else:
@@ -106,7 +118,7 @@ def add_monitor(commands: Any) -> Parser:
         help="play a recorded or simulated trace in the same page",
         description="Serve a page on which the trace is played: play, pause, seek, any speed.",
     )
-    command.add_argument("trace", type=Path, metavar="TRACE", help="a trace folder")
+    command.add_argument("trace", type=path_argument, metavar="TRACE", help=A_TRACE)
     command.add_argument(
         "--port", type=int, default=8471, metavar="N", help="of the page (default 8471)"
     )

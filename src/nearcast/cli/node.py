@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.clients import QUICK_START
-from nearcast.cli.common import Parser, keep_pandas_out, write_json, write_lines
+from nearcast.cli.common import SETTINGS_FILE, Parser, keep_pandas_out, write_json, write_lines
 
 if TYPE_CHECKING:
     from nearcast.server.server import Server
-
-FILE = Path("nearcast.toml")
+    from nearcast.storage import AnyPath
 
 
 def add_node(commands: Any) -> Parser:
@@ -34,7 +33,10 @@ def add_node(commands: Any) -> Parser:
     add("--jwt-keys", metavar="FILE|URL", help="a JWKS: keys of whoever issues JWTs")
     add("--tls-certificate", metavar="FILE", help="certificate chain in PEM")
     add("--tls-key", metavar="FILE", help="its private key in PEM")
-    add("--trace", metavar="DIR", help="where the recording goes (default: traces/ and the time)")
+    add(
+        "--trace", metavar="DIR",
+        help="where the recording goes, a folder or a URI (default: traces/ and the time)",
+    )  # fmt: skip
     add("--no-record", action="store_false", dest="record", default=None, help="leave no trace")
     add(
         "--join", action="append", metavar="HOST:PORT",
@@ -57,7 +59,7 @@ def run_node(arguments: argparse.Namespace) -> int:
     from nearcast.server.config import load_settings
 
     flags = ("host", "port", "name", "token_file", "tls_certificate", "tls_key", "trace", "record")
-    file = arguments.config or (FILE if FILE.exists() else None)
+    file = arguments.config or (SETTINGS_FILE if SETTINGS_FILE.exists() else None)
     given = {flag: getattr(arguments, flag) for flag in flags}
     given |= {
         "jwt.keys": arguments.jwt_keys,
@@ -70,12 +72,13 @@ def run_node(arguments: argparse.Namespace) -> int:
         "cluster.advertise": arguments.advertise,
     }
     chosen = load_settings(file, os.environ, given)
+    chosen.storage.use()
     keep_pandas_out()
 
     from nearcast.monitor.server import LiveMonitor
     from nearcast.server.server import serve
 
-    trace: list[Path] = []
+    trace: list[AnyPath] = []
 
     def ready(service: "Server") -> None:
         LiveMonitor(service)

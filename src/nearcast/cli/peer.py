@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.common import Parser, keep_pandas_out, split_setting, write_lines
+from nearcast.cli.common import Parser, keep_pandas_out, path_argument, split_setting, write_lines
 from nearcast.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
@@ -52,7 +52,12 @@ def add_peer(commands: Any) -> Parser:
     add("--port", type=int, default=0, metavar="N", help="where to listen (default: any)")
     add("--link", default="tls", metavar="NAME", help="tls (default) or quic, for all peers alike")
     add("--serve", action="store_true", help="brokers: also run a broker, beside the one joined")
-    add("--trace", type=Path, metavar="DIR", help="leave a trace there: merge them, analyse them")
+    add(
+        "--trace",
+        type=path_argument,
+        metavar="DIR",
+        help="leave a trace there: merge them, analyse them",
+    )
     add("--key", type=Path, metavar="FILE", help="this peer's key (default: a new one)")
     add(
         "--unsigned",

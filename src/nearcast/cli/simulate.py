@@ -2,10 +2,16 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.common import Parser, split_setting, write_json, write_lines
+from nearcast.cli.common import (
+    FOR_A_TRACE,
+    Parser,
+    path_argument,
+    split_setting,
+    write_json,
+    write_lines,
+)
 from nearcast.protocols import PROTOCOLS
 from nearcast.workloads import WORKLOADS
 
@@ -68,7 +74,7 @@ def add_simulate(commands: Any) -> Parser:
         dest="explain",
         help="list what can be set for this protocol and workload, and stop",
     )
-    add("--trace", type=Path, metavar="DIR", help="where to leave the trace")
+    add("--trace", type=path_argument, metavar="DIR", help=FOR_A_TRACE)
     add(
         "--no-check",
         action="store_true",

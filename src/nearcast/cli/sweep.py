@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from nearcast.cli.common import MASTER, Parser, write_json, write_lines
+from nearcast.cli.common import MASTER, Parser, path_argument, write_json, write_lines
 
 
 def add_sweep(commands: Any) -> Parser:
@@ -15,13 +15,13 @@ def add_sweep(commands: Any) -> Parser:
         " are run. Killed at any moment, the same command goes on where it was.",
     )
     add = command.add_argument
-    add("file", type=Path, metavar="FILE.toml")
+    add("file", type=path_argument, metavar="FILE.toml")
     add(
         "--out",
-        type=Path,
+        type=path_argument,
         default=Path("sweep"),
         metavar="DIR",
-        help="where traces and failures go (default: sweep)",
+        help="where traces and failures go, a folder or a URI (default: sweep)",
     )
     add("--master", metavar="URL", help=MASTER)
     command.set_defaults(run=run_sweep)

@@ -1,10 +1,9 @@
 """`nearcast validate`, `import` and `merge`: check, make and combine traces."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.common import Parser, write_json, write_lines
+from nearcast.cli.common import A_TRACE, FOR_A_TRACE, Parser, path_argument, write_json, write_lines
 
 if TYPE_CHECKING:
     from nearcast.trace.validate import ValidationReport
@@ -16,7 +15,7 @@ def add_validate(commands: Any) -> Parser:
         help="check a trace and list its problems, table by table",
         description="Check every file and row of a trace. Exit code 1 if anything is wrong.",
     )
-    command.add_argument("trace", type=Path, metavar="TRACE", help="a trace folder")
+    command.add_argument("trace", type=path_argument, metavar="TRACE", help=A_TRACE)
     command.set_defaults(run=run_validate)
     return command
 
@@ -57,8 +56,13 @@ def add_import(commands: Any) -> Parser:
         " interest there and publishes its position.",
     )
     add = command.add_argument
-    add("file", type=Path, metavar="FILE")
-    add("--trace", type=Path, required=True, metavar="DIR", help="where to leave the trace")
+    add(
+        "file",
+        type=path_argument,
+        metavar="FILE",
+        help="a file, or a URI like s3://bucket/walk.csv",
+    )
+    add("--trace", type=path_argument, required=True, metavar="DIR", help=FOR_A_TRACE)
     add(
         "--radius",
         type=float,
@@ -101,9 +105,15 @@ def add_merge(commands: Any) -> Parser:
         " from end to end.",
     )
     add = command.add_argument
-    add("node", metavar="NODE", help="the node's trace")
-    add("clients", nargs="+", metavar="CLIENT", help="traces that its clients recorded")
-    add("--trace", required=True, metavar="DIR", help="where to leave the merged trace")
+    add("node", type=path_argument, metavar="NODE", help="the node's trace: a folder or a URI")
+    add(
+        "clients",
+        nargs="+",
+        type=path_argument,
+        metavar="CLIENT",
+        help="traces that its clients recorded",
+    )
+    add("--trace", type=path_argument, required=True, metavar="DIR", help=FOR_A_TRACE)
     command.set_defaults(run=run_merge)
     return command
 

@@ -6,19 +6,19 @@ import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from nearcast.demo.mammoth_game import MammothRules
 from nearcast.monitor.server import LiveMonitor
 from nearcast.server.config import Settings
 from nearcast.server.server import Server
+from nearcast.storage import AnyPath
 
 LOG = logging.getLogger(__name__)
 STOPPING_S = 3.0  # that bots are given to stop
 
 
 async def serve_with_bots(
-    settings: Settings, bots: int, ready: Callable[[str, Path], None], stop: asyncio.Event
+    settings: Settings, bots: int, ready: Callable[[str, AnyPath], None], stop: asyncio.Event
 ) -> None:
     """Run a node with the page, and so many bots in another process, until `stop` is set."""
     async with Server(settings) as service:

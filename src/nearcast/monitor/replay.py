@@ -6,20 +6,19 @@ are carried forward from group to group; checkpoints make it cheap to go back.
 
 from collections import OrderedDict
 from math import ceil, inf
-from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.errors import TraceError
 from nearcast.monitor.snapshots import AREA, DELIVERY, ENTITY, Rows, encode_snapshot, table
 from nearcast.space.motion import SECOND, Time
+from nearcast.storage import AnyPath, PathInput, open_parquet
 from nearcast.trace.reader import files, folder, scenario
 from nearcast.trace.schema import SHAPES
 
@@ -42,7 +41,7 @@ INTERESTS = (
 class ReplayRowGroup(Struct, frozen=True):
     """One row group, and the moments that it spans."""
 
-    part: Path
+    part: AnyPath
     number: int
     first: Time
     last: Time
@@ -53,7 +52,7 @@ class ReplayRowGroup(Struct, frozen=True):
 class TableReader:
     """A table as row groups in the order in which they were written."""
 
-    def __init__(self, root: Path, table: str) -> None:
+    def __init__(self, root: AnyPath, table: str) -> None:
         self.groups = [group for part in files(root, table) for group in _groups(part)]
         self._cache: OrderedDict[tuple[ReplayRowGroup, tuple[str, ...]], Columns] = OrderedDict()
         self._lock = Lock()
@@ -69,7 +68,7 @@ class TableReader:
             if key in self._cache:
                 self._cache.move_to_end(key)
                 return self._cache[key]
-        with pq.ParquetFile(group.part) as file:
+        with open_parquet(group.part) as file:
             found = file.read_row_group(group.number, list(columns))
         read = {name: _column(found.column(name)) for name in columns}
         with self._lock:
@@ -89,9 +88,9 @@ class TableReader:
         return _joined(pieces, columns)
 
 
-def _groups(part: Path) -> list[ReplayRowGroup]:
+def _groups(part: AnyPath) -> list[ReplayRowGroup]:
     found = []
-    with pq.ParquetFile(part) as file:
+    with open_parquet(part) as file:
         names = file.schema_arrow.names
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)
@@ -189,7 +188,7 @@ def _in_force(before: Columns, rows: Columns) -> Columns:
 class TraceReplay:
     """A trace that can be shown at any moment."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: PathInput) -> None:
         root = folder(path)
         self.path = root
         self.scenario = scenario(root)

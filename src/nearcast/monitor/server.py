@@ -29,6 +29,7 @@ from nearcast.server.http.protocol import (
 )
 from nearcast.server.metrics import BOUNDS, Metrics
 from nearcast.server.server import Server
+from nearcast.storage import AnyPath
 
 STATIC = Path(__file__).parent / "static"
 PICTURE_S = 0.1  # for which one picture serves all who ask
@@ -105,8 +106,9 @@ class LiveMonitor:
                 "nodes": [feed.node_summary(service)],
                 "cluster": feed.cluster_summary(service.cluster) if service.cluster else None,
                 "trace": str(trace) if trace else None,
+                # Not from a store: a slow one would hold up the page.
                 "judged": await asyncio.to_thread(feed.latest_analysis, trace, service.began)
-                if trace
+                if isinstance(trace, Path)
                 else None,
             }
         )
@@ -165,7 +167,7 @@ def replay_routes(replay: TraceReplay) -> HttpRoutes:
 
 
 async def serve_replay(
-    trace: Path, port: int, ready: Callable[[str], None], stop: asyncio.Event
+    trace: AnyPath, port: int, ready: Callable[[str], None], stop: asyncio.Event
 ) -> None:
     """A trace in the same page, on this machine alone, until told to stop."""
     replay = await asyncio.to_thread(TraceReplay, trace)

@@ -30,6 +30,7 @@ from nearcast.peer.signing import Signing
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Setting
+from nearcast.storage import AnyPath
 from nearcast.trace.live_recording import LiveRecording
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
@@ -79,7 +80,7 @@ class PeerOptions(Struct, frozen=True, kw_only=True):
     port: int = 0  # 0: any that is free
     link: str = "tls"
     serve: bool = False  # also run a server of the overlay, beside the one that is joined
-    trace: Path | None = None
+    trace: AnyPath | None = None
     key: Path | None = None  # the file of our key; none: a new one for this life alone
     unsigned: bool = False  # publications are not signed; all peers of an overlay agree on that
     settings: dict[str, Setting] = {}

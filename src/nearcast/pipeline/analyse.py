@@ -5,10 +5,11 @@ reads. So the list below is all the wiring there is.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager
+from threading import Lock, RLock
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from pyspark import StorageLevel
@@ -16,78 +17,108 @@ from pyspark.sql import DataFrame, SparkSession
 
 from nearcast.pipeline.jobs import awareness, delivery, hotspots, overlay, traffic
 from nearcast.pipeline.spark import storage
+from nearcast.pipeline.spark.session import LEAN_ROWS, is_local
+from nearcast.pipeline.spark.sql import drop_view, keep_view
 from nearcast.pipeline.spark.storage import OpenedTrace
 from nearcast.pipeline.truth.expected import expected_deliveries
+from nearcast.storage import AnyPath
 from nearcast.trace.schema import TABLES
 
-JOBS: tuple[Callable[..., DataFrame], ...] = (
-    delivery.delivery_totals,
-    delivery.delivery_by_second,
-    delivery.delivery_by_node,
-    delivery.delivery_by_channel,
-    delivery.latency_quantiles,
-    delivery.popularity,
-    delivery.false_positives_by_level,
-    delivery.missed_places,
-    traffic.traffic_totals,
-    traffic.traffic_by_kind,
-    traffic.traffic_by_second,
-    traffic.traffic_by_node,
-    traffic.traffic_quantiles,
-    awareness.awareness_totals,
-    awareness.awareness_by_second,
-    awareness.awareness_by_node,
-    overlay.overlay_by_second,
-    overlay.overlay_links,
-    overlay.overlay_paths,
-    overlay.ownership,
-    hotspots.world_density,
-    hotspots.world_movement,
-    hotspots.world_positions,
-)
+Job: TypeAlias = Callable[..., DataFrame]
+
+# The result tables, by the words that `--only` takes for several of them.
+GROUPS: dict[str, tuple[Job, ...]] = {
+    "delivery": (
+        delivery.delivery_totals,
+        delivery.delivery_by_second,
+        delivery.delivery_by_node,
+        delivery.delivery_by_channel,
+        delivery.latency_quantiles,
+        delivery.popularity,
+        delivery.false_positives_by_level,
+        delivery.missed_places,
+    ),
+    "traffic": (
+        traffic.traffic_totals,
+        traffic.traffic_by_kind,
+        traffic.traffic_by_second,
+        traffic.traffic_by_node,
+        traffic.traffic_quantiles,
+    ),
+    "awareness": (
+        awareness.awareness_totals,
+        awareness.awareness_by_second,
+        awareness.awareness_by_node,
+    ),
+    "overlay": (
+        overlay.overlay_by_second,
+        overlay.overlay_links,
+        overlay.overlay_paths,
+        overlay.ownership,
+    ),
+    "world": (
+        hotspots.world_density,
+        hotspots.world_movement,
+        hotspots.world_positions,
+    ),
+}
+JOBS: tuple[Job, ...] = tuple(job for jobs in GROUPS.values() for job in jobs)
 
 
 # Tables that several jobs read, and that are not results.
-INTERMEDIATE_TABLES: dict[str, Callable[..., DataFrame]] = {
+INTERMEDIATE_TABLES: dict[str, Job] = {
     "origins": delivery.origins,
     "pairs": delivery.pairs,
     "awareness_pairs": awareness.awareness_pairs,
 }
 CONCURRENT_JOBS = 4
+COUNTED = (
+    "expected", "delivered", "correct", "missed", "spurious", "duplicates", "messages", "bytes"
+)  # fmt: skip
 
 
 class AnalysisSummary(Struct, frozen=True, kw_only=True):
-    """What `analyse --json` prints for each run."""
+    """What `analyse --json` prints for each run; null for what was not asked for."""
 
     run: str
     trace: str
-    expected: int
-    delivered: int
-    correct: int
-    missed: int
-    spurious: int
-    duplicates: int
+    expected: int | None
+    delivered: int | None
+    correct: int | None
+    missed: int | None
+    spurious: int | None
+    duplicates: int | None
     precision: float | None
     recall: float | None
     latency_ms: dict[str, float | None]
-    messages: int
-    bytes: int
+    messages: int | None
+    bytes: int | None
     rejected: int
 
 
 class Tables:
-    """The DataFrames that jobs read, by name; each is made once and persisted while jobs run."""
+    """The DataFrames that jobs read, by name; each is made once and kept while jobs run.
 
-    def __init__(self, spark: SparkSession, traces: Sequence[OpenedTrace]) -> None:
+    Threads may ask for the same table. `small`: the traces have few rows.
+    """
+
+    def __init__(
+        self, spark: SparkSession, traces: Sequence[OpenedTrace], *, small: bool = False
+    ) -> None:
         self._spark, self._traces = spark, traces
         self._made: dict[str, DataFrame] = {}
+        self._origins: list[DataFrame] = []  # Spark updates their counters while they are made
+        self._making = RLock()
+        # Of a table that was checkpointed Spark forgets how it was made. So it need not plan that
+        # again for each job, but could not make it again if an executor were lost.
+        self._forgets = small and is_local(spark.sparkContext.master or "")
 
     def __getitem__(self, name: str) -> DataFrame:
-        if name not in self._made:
-            # On disk: tables of many long runs do not fit into the heap, and the system's page
-            # cache keeps files in memory anyway.
-            self._made[name] = self._make(name).persist(StorageLevel.DISK_ONLY)
-        return self._made[name]
+        with self._making:
+            if name not in self._made:
+                self._made[name] = self._keep(self._make(name))
+                keep_view(self._made[name])
+            return self._made[name]
 
     def _make(self, name: str) -> DataFrame:
         if name in TABLES:
@@ -96,66 +127,118 @@ class Tables:
             return expected_deliveries(self._spark, self._traces)
         return run_job(INTERMEDIATE_TABLES[name], self)
 
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        if self._forgets:
+            self._origins.append(frame)
+            return frame.localCheckpoint(eager=False)
+        # On disk: tables of many long runs do not fit into the heap, and the system's page
+        # cache keeps files in memory anyway.
+        return frame.persist(StorageLevel.DISK_ONLY)
+
     def unpersist(self) -> None:
         for frame in self._made.values():
+            drop_view(frame)
             frame.unpersist()
+        self._made.clear()
 
 
-def run_job(job: Callable[..., DataFrame], tables: Tables) -> DataFrame:
+def run_job(job: Job, tables: Tables) -> DataFrame:
     return job(**{name: tables[name] for name in inspect.signature(job).parameters})
 
 
 def analyse(
     spark: SparkSession,
     traces: Sequence[OpenedTrace],
-    out: Path,
+    out: AnyPath,
     show: Callable[[str, int, int], None] | None = None,
-    jobs: Sequence[Callable[..., DataFrame]] = JOBS,
+    jobs: Sequence[Job] = JOBS,
 ) -> list[AnalysisSummary]:
-    """Run these jobs over these traces and write the results into `out`."""
+    """Run these jobs over these traces and write the results into `out`.
+
+    Rejected rows are always counted. `show` is told which table is begun, how many are complete,
+    and how many there are.
+    """
     out.mkdir(parents=True, exist_ok=True)
     runs = [trace.run for trace in traces]
-    tables = Tables(spark, traces)
-    # Jobs are planned one after the other and run concurrently: most of a small job is waiting.
-    work = {job.__name__: run_job(job, tables) for job in jobs}
-    work["rejected"] = storage.rejected_counts(spark, traces)
+    small = storage.count_rows(traces) < LEAN_ROWS
+    tables = Tables(spark, traces, small=small)
+    progress = TableProgress(len(jobs) + 1, show)
+
+    def write_table(job: Job | None) -> None:
+        name = "rejected" if job is None else job.__name__
+        with progress.of(name):
+            frame = run_job(job, tables) if job else storage.rejected_counts(spark, traces)
+            storage.write_result(frame, out, name, runs, small=small)
+
     try:
+        # Planning a small job takes longer than running it, and both mostly wait.
         with ThreadPoolExecutor(CONCURRENT_JOBS) as pool:
-            writing = {
-                pool.submit(storage.write_result, frame, out, name, runs): name
-                for name, frame in work.items()
-            }
-            for number, written in enumerate(as_completed(writing), 1):
+            for written in as_completed([pool.submit(write_table, job) for job in (*jobs, None)]):
                 written.result()
-                if show is not None:
-                    show(writing[written], number, len(work))
     finally:
         tables.unpersist()
-    return [summarise_run(trace, out) for trace in traces]
+    names = {job.__name__ for job in jobs}
+    return [summarise_run(trace, out, names) for trace in traces]
 
 
-def summarise_run(trace: OpenedTrace, out: Path) -> AnalysisSummary:
-    """The most important measures of a run, from its result tables."""
-    delivered = storage.read_result(out, "delivery_totals", trace.run)
-    sent = storage.read_result(out, "traffic_totals", trace.run)
-    first: dict[str, Any] = delivered[0] if delivered else {}
-    traffic_: dict[str, Any] = sent[0] if sent else {}
+class TableProgress:
+    """Tells which table is begun. Threads write tables concurrently, but report one by one."""
+
+    def __init__(self, whole: int, show: Callable[[str, int, int], None] | None) -> None:
+        self._whole, self._show = whole, show
+        self._begun = self._done = 0
+        self._telling = Lock()
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        with self._telling:
+            self._begun += 1
+            if self._show is not None:
+                what = f"table {self._begun} of {self._whole}: {name}"
+                self._show(what, self._done, self._whole)
+        yield
+        with self._telling:
+            self._done += 1
+
+
+def select_jobs(names: Sequence[str]) -> tuple[Job, ...]:
+    """The jobs of these result tables or groups of them, in the usual order."""
+    known = {job.__name__: (job,) for job in JOBS} | GROUPS
+    if unknown := [name for name in names if name not in known]:
+        groups = (f"{group} ({', '.join(j.__name__ for j in jobs)})"
+                  for group, jobs in GROUPS.items())  # fmt: skip
+        raise ValueError(f"there is no result table {unknown[0]!r}, only {', '.join(groups)}")
+    wanted = {job for name in names for job in known[name]}
+    return tuple(job for job in JOBS if job in wanted)
+
+
+def summarise_run(trace: OpenedTrace, out: AnyPath, names: Collection[str]) -> AnalysisSummary:
+    """The most important measures of a run, from those of its result tables that were written."""
+
+    def first_row(name: str) -> dict[str, Any]:
+        """Nothing if the table was not asked for; zeros if it has no row."""
+        if name not in names:
+            return {}
+        rows = storage.read_result(out, name, trace.run)
+        return rows[0] if rows else dict.fromkeys(COUNTED, 0)
+
+    first, traffic_ = first_row("delivery_totals"), first_row("traffic_totals")
     latency = {
         name: first.get(f"latency_{name}_ms") for name in ("mean", "p50", "p90", "p99", "max")
     }
     return AnalysisSummary(
         run=trace.run,
         trace=trace.path,
-        expected=first.get("expected", 0),
-        delivered=first.get("delivered", 0),
-        correct=first.get("correct", 0),
-        missed=first.get("missed", 0),
-        spurious=first.get("spurious", 0),
-        duplicates=first.get("duplicates", 0),
+        expected=first.get("expected"),
+        delivered=first.get("delivered"),
+        correct=first.get("correct"),
+        missed=first.get("missed"),
+        spurious=first.get("spurious"),
+        duplicates=first.get("duplicates"),
         precision=first.get("precision"),
         recall=first.get("recall"),
         latency_ms=latency,
-        messages=traffic_.get("messages", 0),
-        bytes=traffic_.get("bytes", 0),
+        messages=traffic_.get("messages"),
+        bytes=traffic_.get("bytes"),
         rejected=sum(row["rows"] for row in storage.read_result(out, "rejected", trace.run)),
     )

@@ -7,23 +7,30 @@ columns: ten million fixes are a few arrays, and are written block by block in t
 """
 
 import hashlib
-import os
 from collections.abc import Iterator
+from io import BufferedReader
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.field_checks import between, one_of
 from nearcast.scenario import SCHEMA, Setting
 from nearcast.space.motion import SECOND
+from nearcast.storage import (
+    AnyPath,
+    PathInput,
+    arrow_source,
+    locate,
+    open_input,
+    open_parquet,
+    write_whole,
+)
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import TraceFolder
 from nearcast.workloads import fixes as fixes_
@@ -48,8 +55,8 @@ class ImportSummary(Struct, frozen=True):
 
 
 def import_movement(
-    file: str | os.PathLike[str],
-    trace: str | os.PathLike[str],
+    file: PathInput,
+    trace: PathInput,
     radius: float | None = None,
     shape: str = "disc",
     channel: str = "",
@@ -63,7 +70,7 @@ def import_movement(
     `sample_s`; if these were more than a million and more than there are fixes, every 2, 4, 8, …
     times that. Raises ValueError, OSError or TraceError, each with one clear sentence.
     """
-    file = os.fspath(file)
+    file = locate(file)
     one_of("shape", shape, ("disc", "box"))
     one_of("motion", motion, ("steps", "line"))
     between("sample_s", sample_s, 1 / SECOND, LONGEST)
@@ -79,7 +86,7 @@ def import_movement(
         "echo": echo, "sample_s": every / SECOND, "content": file_digest(file),
     }  # fmt: skip
     scenario = {
-        "schema": SCHEMA, "protocol": "imported", "workload": Path(file).name,
+        "schema": SCHEMA, "protocol": "imported", "workload": file.name,
         "nodes": fixes.entities, "seconds": seconds or 1 / SECOND, "seed": 0, "record": "all",
         "settings": settings,
     }  # fmt: skip
@@ -99,26 +106,25 @@ def import_movement(
     return done
 
 
-def file_digest(file: str) -> str:
+def file_digest(file: AnyPath) -> str:
     """A digest of the content, so that two files of the same name are two runs."""
-    with open(file, "rb") as opened:
+    with BufferedReader(open_input(file)) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
 
 
-def write_names(trace: Path, file: str) -> None:
+def write_names(trace: AnyPath, file: AnyPath) -> None:
     """Write the entities' names in the order of the numbers that `Fixes` gives them."""
-    if file.lower().endswith(".csv"):
+    if fixes_.is_csv(file):
         only = pa.csv.ConvertOptions(
             include_columns=["entity"], column_types={"entity": pa.string()}
         )
-        column = pa.csv.read_csv(file, convert_options=only)["entity"]
+        column = pa.csv.read_csv(arrow_source(file), convert_options=only)["entity"]
     else:
-        column = pq.read_table(file, columns=["entity"])["entity"]
+        with open_parquet(file) as parquet:
+            column = parquet.read(columns=["entity"])["entity"]
     names = column.unique().to_pylist()
     text = msgspec.json.encode([names[place] for place in fixes_.in_order(names)])
-    unfinished = trace / f".{NAMES_FILE}.unfinished"
-    unfinished.write_bytes(text)
-    os.replace(unfinished, trace / NAMES_FILE)
+    write_whole(trace / NAMES_FILE, text)
 
 
 def table_of(name: str, rows: int, columns: dict[str, Any]) -> pa.Table:

@@ -20,7 +20,6 @@ moves every watermark past the last window).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -68,6 +67,7 @@ from nearcast.pipeline.spark.storage import (
     valid_batches,
 )
 from nearcast.pipeline.writer import TraceWriter, part_name, part_number
+from nearcast.storage import AnyPath, list_folder, list_names, locate
 from nearcast.trace.reader import files
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, SUMMARY
@@ -116,7 +116,7 @@ class NearcastSource(DataSource):
 
 class _Options(NamedTuple):
     table: str
-    paths: tuple[Path, ...]
+    paths: tuple[AnyPath, ...]
     rejected: bool
     pushdown: bool
     sums: int | None
@@ -164,14 +164,15 @@ def _int_option(options: Mapping[str, str], name: str) -> int | None:
     return None if value is None else int(value)
 
 
-def _paths(options: Mapping[str, str]) -> list[Path]:
+def _paths(options: Mapping[str, str]) -> list[AnyPath]:
     """Absolute, because tasks may run elsewhere. A folder may have a comma in its name."""
     if "paths" in options:
         given = msgspec.json.decode(options["paths"], type=list[str])
     else:
         path = options.get("path", "")
-        given = [path] if Path(path).is_dir() else path.split(",")
-    paths = [Path(path.strip()).absolute() for path in given if path.strip()]
+        several = "," in path and not locate(path).is_dir()
+        given = path.split(",") if several else [path]
+    paths = [locate(path.strip()).absolute() for path in given if path.strip()]
     if not paths:
         raise TraceError("no trace is named: load(path) takes its folder")
     return paths
@@ -244,7 +245,7 @@ class _Reader(DataSourceReader):
             group
             for trace in open_traces(self.options.paths)
             for group in row_groups_of_files(
-                trace, table, files(Path(trace.path), table), self.bounds
+                trace, table, files(locate(trace.path), table), self.bounds
             )
         )
 
@@ -357,10 +358,11 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
         groups: list[RowGroup] = []
         for root, names in _names_by_trace(_files_of(end) - _files_of(start)).items():
-            parts = [Path(root, self.options.table, name) for name in names]
-            gone = [part for part in parts if not part.exists()]
+            folder = locate(root) / self.options.table
+            gone = set(names).difference(list_names(folder))
             if gone:
-                raise TraceError(f"{gone[0]} was deleted before the stream had read it")
+                raise TraceError(f"{folder / min(gone)} was deleted before the stream had read it")
+            parts = [folder / name for name in names]
             for trace in open_traces([root]):
                 groups += row_groups_of_files(trace, self.options.table, parts)
         tasks = _group_into_tasks(groups)
@@ -374,7 +376,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _list_files(options: _Options) -> _FileListing:
-    roots = [Path(trace.path) for trace in open_traces(options.paths)]
+    roots = [locate(trace.path) for trace in open_traces(options.paths)]
     # Checked first: a run writes its summary after its last file.
     complete = all((root / SUMMARY).exists() for root in roots)
     found = ((str(root), part.name) for root in roots for part in files(root, options.table))
@@ -411,7 +413,9 @@ def _trace_writer(options: _Options, schema: StructType) -> TraceWriter:
     root, *more = options.paths
     if root.exists() and not root.is_dir():
         raise TraceError(f"{root} is a file; a trace is a folder")
-    if more or (not (root / SCENARIO).exists() and any(root.glob(f"*/{SCENARIO}"))):
+    inside = list_folder(root)
+    others = (root / name / SCENARIO for name, is_folder in inside.items() if is_folder)
+    if more or (SCENARIO not in inside and any(other.exists() for other in others)):
         raise TraceError(f"rows are written to one trace; {root} is one of several or holds them")
     wanted = {field.name: field for field in TABLES[options.table]}
     faults = [f"column {name} is unknown" for name in schema.names if name not in wanted]

@@ -6,14 +6,15 @@ is done, a sweep may be killed at any time, and starting it again runs only what
 simulation that fails leaves a file with the reason and does not affect others: each has a process
 of its own, which may even run out of memory or crash.
 
-On a cluster, the result folder and the files that settings name must be absolute paths, and the
-same on all machines.
+A store cannot rename. There, a task uploads its complete trace, and a run that has a summary is
+done. Every attempt at a task uploads the same files.
+
+On a cluster, the result folder and the files that settings name must be URIs, or absolute paths
+that are the same on all machines.
 """
 
 import fcntl
 import multiprocessing
-import os
-import shutil
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +22,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from math import isfinite, prod
+from math import inf, isfinite, prod
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 from uuid import uuid4
@@ -36,10 +38,20 @@ from pyspark.sql import SparkSession
 from nearcast.scenario import Scenario, Setting, from_json, to_json
 from nearcast.sim.run import simulate
 from nearcast.sim.world import resolve
-from nearcast.trace.sinks import SUMMARY
+from nearcast.storage import (
+    AnyPath,
+    RemotePath,
+    list_names,
+    locate,
+    map_files,
+    remove_tree,
+    write_whole,
+)
+from nearcast.trace.reader import files
+from nearcast.trace.sinks import SCENARIO, SUMMARY, TABLE_ORDER
 
 MAX_SCENARIOS = 100_000
-POLL_S = 0.5
+POLL_S, POLL_STORE_S = 0.5, 5.0
 JOB_GROUP = "nearcast sweep"
 UNFINISHED = ".unfinished"
 KEY_TYPES: dict[str, tuple[type, ...]] = {
@@ -89,11 +101,10 @@ class TaskOutcome(Struct, frozen=True):
 # The file.
 
 
-def read_sweep(file: Path) -> list[SweepMember]:
+def read_sweep(file: AnyPath) -> list[SweepMember]:
     """All scenarios of a sweep file, each once, and checked."""
     try:
-        with open(file, "rb") as opened:
-            given = tomllib.load(opened)
+        given = tomllib.loads(file.read_bytes().decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not a TOML file: {error}") from None
     settings = given.pop("settings", {})
@@ -155,7 +166,10 @@ def make_member(choices: dict[str, list[Any]], values: Sequence[Any]) -> SweepMe
 
 
 def sweep(
-    spark: SparkSession, file: Path, out: Path, show: Callable[[SweepProgress], None] | None = None
+    spark: SparkSession,
+    file: AnyPath,
+    out: AnyPath,
+    show: Callable[[SweepProgress], None] | None = None,
 ) -> SweepSummary:
     """Run all scenarios of a sweep file (see `run_members`)."""
     return run_members(spark, read_sweep(file), file.name, out, show)
@@ -165,7 +179,7 @@ def run_members(
     spark: SparkSession,
     members: Sequence[SweepMember],
     name: str,
-    out: Path,
+    out: AnyPath,
     show: Callable[[SweepProgress], None] | None = None,
 ) -> SweepSummary:
     """Run what is missing; write OUT/sweep.json, OUT/traces/<run>/ and OUT/failures/<run>.json."""
@@ -177,10 +191,11 @@ def run_members(
         listed = [{"run": each.run, "values": each.values} for each in members]
         write_json(out / "sweep.json", {"file": name, "scenarios": listed})
         remove_unfinished(traces)
-        there = set(os.listdir(traces))
+        there = complete_runs(traces)
         missing = [each for each in members if each.run not in there]
         for each in missing:
             failure_file(out, each.run).unlink(missing_ok=True)
+            remove_tree(traces / each.run)  # what a killed sweep has uploaded of it
         began = monotonic()
 
         def report() -> None:
@@ -202,8 +217,14 @@ def run_members(
 
 
 @contextmanager
-def lock_folder(out: Path) -> Iterator[None]:
-    """Lock the folder: a second sweep in it would delete the unfinished runs of the first."""
+def lock_folder(out: AnyPath) -> Iterator[None]:
+    """Lock the folder: a second sweep in it would delete the unfinished runs of the first.
+
+    In a store there are none.
+    """
+    if isinstance(out, RemotePath):
+        yield
+        return
     with open(out / ".lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released when the process ends
@@ -212,19 +233,29 @@ def lock_folder(out: Path) -> Iterator[None]:
         yield
 
 
-def remove_unfinished(traces: Path) -> None:
+def complete_runs(traces: AnyPath) -> set[str]:
+    """The runs whose traces are complete."""
+    names = list_names(traces)
+    if isinstance(traces, RemotePath):
+        ended = map_files(lambda summary: summary.exists(), [traces / n / SUMMARY for n in names])
+        return {name for name, has_ended in zip(names, ended, strict=True) if has_ended}
+    return set(names)
+
+
+def remove_unfinished(traces: AnyPath) -> None:
     """Remove unfinished traces of killed sweeps and lost executors."""
-    for unfinished in traces.glob(f".*{UNFINISHED}"):
-        shutil.rmtree(unfinished, ignore_errors=True)
+    for name in list_names(traces):
+        if name.startswith(".") and name.endswith(UNFINISHED):
+            remove_tree(traces / name)
 
 
 def count_progress(
-    members: Sequence[SweepMember], missing: Sequence[SweepMember], out: Path, took_s: float
+    members: Sequence[SweepMember], missing: Sequence[SweepMember], out: AnyPath, took_s: float
 ) -> SweepProgress:
     """Count finished and failed runs by their files, whichever machine has written them."""
     wanted = {each.run for each in missing}
-    done = len(wanted.intersection(os.listdir(out / "traces")))
-    failed = len(wanted.intersection(name.split(".")[0] for name in os.listdir(out / "failures")))
+    done = len(wanted.intersection(list_names(out / "traces")))
+    failed = len(wanted.intersection(name.split(".")[0] for name in list_names(out / "failures")))
     ended = done + failed
     return SweepProgress(
         total=len(members),
@@ -236,7 +267,7 @@ def count_progress(
 
 
 def run_scenarios(
-    spark: SparkSession, scenarios: Sequence[Scenario], out: Path, report: Callable[[], None]
+    spark: SparkSession, scenarios: Sequence[Scenario], out: AnyPath, report: Callable[[], None]
 ) -> list[TaskOutcome]:
     """One task for each scenario. A task writes its trace and returns only its outcome."""
     if not scenarios:
@@ -244,6 +275,7 @@ def run_scenarios(
     context = spark.sparkContext
     texts = [to_json(scenario) for scenario in scenarios]
     work = partial(run_scenario, out=str(out))
+    poll_s = POLL_S if isinstance(out, Path) else POLL_STORE_S
 
     def collect() -> list[TaskOutcome]:
         context.setJobGroup(JOB_GROUP, f"{len(texts)} simulations")
@@ -252,7 +284,7 @@ def run_scenarios(
     with ThreadPoolExecutor(1) as pool:
         outcomes = pool.submit(collect)
         try:
-            while not wait([outcomes], POLL_S).done:
+            while not wait([outcomes], poll_s).done:
                 report()
         except BaseException:  # also an interrupt: nobody waits for the other tasks any more
             context.cancelJobGroup(JOB_GROUP)
@@ -266,22 +298,36 @@ def run_scenarios(
 def run_scenario(text: bytes, out: str) -> TaskOutcome:
     """Simulate a scenario in a process of its own; a failure is written to a file."""
     began = monotonic()
-    scenario = from_json(text)
-    unfinished = Path(out, "traces", f".{scenario.run}.{uuid4().hex}{UNFINISHED}")
-    try:
-        message, where = run_in_process(scenario, unfinished)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    scenario, folder = from_json(text), locate(out)
+    traces = folder / "traces"
+    with TemporaryDirectory(prefix="nearcast-sweep-") as scratch:
+        here = traces if isinstance(traces, Path) else Path(scratch)
+        unfinished = here / f".{scenario.run}.{uuid4().hex}{UNFINISHED}"
+        try:
+            message, where = run_in_process(scenario, unfinished, traces / scenario.run)
+            if not message and isinstance(traces, RemotePath):
+                upload_trace(unfinished, traces / scenario.run)
+        finally:
+            remove_tree(unfinished)
     if message:
         write_json(
-            failure_file(Path(out), scenario.run),
+            failure_file(folder, scenario.run),
             {"run": scenario.run, "seed": scenario.seed, "message": message,
              "traceback": where, "scenario": scenario},
         )  # fmt: skip
     return TaskOutcome(scenario.run, monotonic() - began, message)
 
 
-def run_in_process(scenario: Scenario, unfinished: Path) -> tuple[str, str]:
+def upload_trace(unfinished: Path, trace: RemotePath) -> None:
+    """Upload the files of a trace in their order, the summary last: then the run is done."""
+    write_whole(trace / SCENARIO, (unfinished / SCENARIO).read_bytes())
+    for table in TABLE_ORDER:
+        for part in files(unfinished, table):
+            write_whole(trace / table / part.name, part.read_bytes())
+    write_whole(trace / SUMMARY, (unfinished / SUMMARY).read_bytes())
+
+
+def run_in_process(scenario: Scenario, unfinished: Path, trace: AnyPath) -> tuple[str, str]:
     """The error message and the traceback; both are empty on success.
 
     A child process may run out of memory or crash without affecting the task.
@@ -289,7 +335,7 @@ def run_in_process(scenario: Scenario, unfinished: Path) -> tuple[str, str]:
     fork = multiprocessing.get_context("fork")
     receiver, sender = fork.Pipe(duplex=False)
     child = fork.Process(
-        target=simulate_and_report, args=(scenario, unfinished, sender), daemon=True
+        target=simulate_and_report, args=(scenario, unfinished, trace, sender), daemon=True
     )
     child.start()
     sender.close()
@@ -303,29 +349,32 @@ def run_in_process(scenario: Scenario, unfinished: Path) -> tuple[str, str]:
     return answer
 
 
-def simulate_and_report(scenario: Scenario, unfinished: Path, sender: Connection) -> None:
-    """Simulate, give the complete trace its name, and send the outcome to the parent process."""
+def simulate_and_report(
+    scenario: Scenario, unfinished: Path, trace: AnyPath, sender: Connection
+) -> None:
+    """Simulate, give the complete trace its name, and send the outcome to the parent process.
+
+    Nothing is flushed by the clock, so that every attempt leaves the same files.
+    """
     try:
-        summary = simulate(scenario, unfinished)
+        summary = simulate(scenario, unfinished, flush_every_s=inf)
         assert summary.run == scenario.run, "a resolved scenario resolves to itself"
-        trace = unfinished.with_name(summary.run)
         write_json(unfinished / SUMMARY, asdict(replace(summary, trace=str(trace))))
-        try:
-            unfinished.rename(trace)
-        except OSError:
-            if not trace.is_dir():  # or another attempt at this task was faster
-                raise
+        if isinstance(trace, Path):
+            try:
+                unfinished.rename(trace)
+            except OSError:
+                if not trace.is_dir():  # or another attempt at this task was faster
+                    raise
         sender.send(("", ""))
     except Exception as error:
         sender.send((f"{type(error).__name__}: {error}", traceback.format_exc()))
 
 
-def failure_file(out: Path, run: str) -> Path:
+def failure_file(out: AnyPath, run: str) -> AnyPath:
     return out / "failures" / f"{run}.json"
 
 
-def write_json(file: Path, value: Any) -> None:
-    """Write to a hidden file, then rename it: the file is complete or absent."""
-    unfinished = file.with_name(f".{file.name}.{uuid4().hex}")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2))
-    unfinished.replace(file)
+def write_json(file: AnyPath, value: Any) -> None:
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    write_whole(file, text, attempt=uuid4().hex)

@@ -11,6 +11,7 @@ import textwrap
 import tomllib
 from collections.abc import Mapping
 from ipaddress import ip_address
+from os import environ
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Struct, structs
 
+from nearcast import storage
 from nearcast.client_protocol import limits
 from nearcast.errors import ConfigError
 from nearcast.field_docs import field_comments
@@ -25,6 +27,17 @@ from nearcast.field_docs import field_comments
 PREFIX = "NEARCAST_"
 ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@,]+")
 OTHERS = frozenset({"NEARCAST_DEBUG"})  # has a meaning of its own, and is no setting
+
+# By each setting of stores: the variables that come before it. The first of them is set by it.
+STORAGE_VARIABLES = {
+    "endpoint": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "access_key": ("AWS_ACCESS_KEY_ID",),
+    "secret_key": ("AWS_SECRET_ACCESS_KEY",),
+    "session_token": ("AWS_SESSION_TOKEN",),
+    "timeout_s": (storage.TIMEOUT_VARIABLE,),
+    "attempts": (storage.ATTEMPTS_VARIABLE,),
+}
 
 Count = Annotated[int, Meta(ge=1, le=2**31)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
@@ -137,6 +150,33 @@ class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise ValueError("jwt.keys is a file, an https:// URL, or http:// on this machine")
 
 
+class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How stores are reached; what the environment says about them comes before."""
+
+    # The address of an S3 store that is not Amazon's, like https://example.org:9000, unless
+    # AWS_ENDPOINT_URL is set.
+    endpoint: str = ""
+    # The region of an S3 store, unless AWS_REGION or AWS_DEFAULT_REGION is set.
+    region: str = ""
+    # The access key of an S3 store, unless AWS_ACCESS_KEY_ID is set.
+    access_key: str = ""
+    # Its secret, unless AWS_SECRET_ACCESS_KEY is set.
+    secret_key: str = ""
+    # The token of a temporary access key, unless AWS_SESSION_TOKEN is set.
+    session_token: str = ""
+    # Seconds after which a request that gets no answer has failed.
+    timeout_s: Seconds = storage.TIMEOUT_S
+    # How often a failed request is tried in all.
+    attempts: Annotated[int, Meta(ge=1, le=100)] = storage.ATTEMPTS
+
+    def use(self) -> None:
+        """Set the variables of this process that are not set, for itself and its children."""
+        for name, variables in STORAGE_VARIABLES.items():
+            value = getattr(self, name)
+            if value != getattr(StorageSettings(), name) and environ.keys().isdisjoint(variables):
+                environ[variables[0]] = str(value)
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of a node."""
 
@@ -157,9 +197,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tls_key: str = ""
     # Record all subscriptions, publications and deliveries as a trace.
     record: bool = True
-    # The folder for the trace; if there is a trace in it, a new folder beside it is used, with -2,
-    # -3 and so on at the end of its name. Empty: a folder in traces/, named by the time of the
-    # start.
+    # The folder for the trace, or a URI like s3://bucket/walk; if there is a trace in it, a new
+    # folder beside it is used, with -2, -3 and so on at the end of its name. Empty: a folder in
+    # traces/, named by the time of the start.
     trace: str = ""
     # Origins of web pages that may use this node, like https://example.org, with commas
     # between them, or * for all. Empty: pages of this machine; with tokens, WebSockets of any
@@ -173,6 +213,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cluster: ClusterSettings = ClusterSettings()
     # JSON Web Tokens, signed by an issuer. Without keys none are accepted.
     jwt: JwtSettings = JwtSettings()
+    # Stores, which URIs like s3://bucket/walk name. All commands read these lines, if nearcast.toml
+    # is in the folder in which they are started.
+    storage: StorageSettings = StorageSettings()
 
     def __post_init__(self) -> None:
         if not (self.token or self.token_file or self.jwt.keys or is_loopback(self.host)):
@@ -269,11 +312,12 @@ def line_of(text: str, key: str) -> int:
 
 
 _NOTHING = object()
-TABLES = ("limits", "cluster", "jwt")
+TABLES = ("limits", "cluster", "jwt", "storage")
 
 
 PARTS: dict[str, type[Struct]] = {
-    "": Settings, "limits.": LimitSettings, "cluster.": ClusterSettings, "jwt.": JwtSettings
+    "": Settings, "limits.": LimitSettings, "cluster.": ClusterSettings, "jwt.": JwtSettings,
+    "storage.": StorageSettings,
 }  # fmt: skip
 
 

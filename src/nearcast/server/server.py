@@ -38,6 +38,7 @@ from nearcast.server.http.protocol import HttpConnection, HttpError, HttpRequest
 from nearcast.server.session import Session
 from nearcast.service.realm import Realm
 from nearcast.service.service import Service
+from nearcast.storage import AnyPath, locate
 from nearcast.trace.live_recording import LiveRecording
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace, holds_trace
@@ -258,10 +259,10 @@ def _dated() -> Path:
     return Path("traces") / datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
 
 
-def _fresh(trace: str) -> Path:
+def _fresh(trace: str) -> AnyPath:
     """The folder itself; or, if it holds the trace of an earlier run, the first free one of
     `trace-2`, `trace-3` and so on: so a node that was killed starts again by the same command."""
-    wanted = folder = Path(trace)
+    wanted = folder = locate(trace)
     for number in count(2):
         if not holds_trace(folder):
             break

@@ -1,7 +1,6 @@
 """One scenario, one trace, one summary: what `nearcast simulate` does."""
 
 from collections.abc import Callable
-from pathlib import Path
 from time import monotonic
 from typing import cast
 
@@ -13,6 +12,7 @@ from nearcast.sim.cluster.world import ClusterWorld
 from nearcast.sim.settings import CLUSTER
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import Time
+from nearcast.storage import AnyPath
 from nearcast.trace.recorder import Level, Recorder
 from nearcast.trace.sinks import TraceFolder
 
@@ -50,10 +50,11 @@ def make_world(
 
 def simulate(
     scenario: Scenario,
-    trace: Path,
+    trace: AnyPath,
     show: Callable[[SimulationProgress], None] | None = None,
     *,
     check: bool = False,
+    flush_every_s: float = FLUSH_EVERY_S,
 ) -> RunSummary:
     """Run a scenario and write its trace; `check` the invariants of its protocol meanwhile.
 
@@ -71,7 +72,7 @@ def simulate(
 
     def progress(done: Time, whole: Time) -> None:
         nonlocal flushed
-        if monotonic() - flushed > FLUSH_EVERY_S:
+        if monotonic() - flushed > flush_every_s:
             world.recorder.flush()
             flushed = monotonic()
         if show is not None:

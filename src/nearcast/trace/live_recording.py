@@ -1,13 +1,12 @@
 """The trace of a live run: a `Recorder` collects rows, a thread writes a file every few seconds.
 
-Memory is bounded. If the disk fails or is too slow, recording ends and an error is logged: what was
-written before is a valid trace, while a trace with a gap would only look valid. Later rows are
-counted as lost, and the service goes on.
+Memory is bounded. If the disk or the store fails or is too slow, recording ends and an error is
+logged: what was written before is a valid trace, while a trace with a gap would only look valid.
+Later rows are counted as lost, and the service goes on.
 """
 
 import logging
 from collections.abc import Callable, Mapping
-from os import PathLike
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -17,13 +16,14 @@ import pyarrow as pa
 from nearcast.errors import TraceError
 from nearcast.scenario import Scenario, Setting, to_json
 from nearcast.space.motion import SECOND, Time
+from nearcast.storage import PathInput
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import TraceFolder
 
 LOG = logging.getLogger("nearcast.live")
 ROTATE_S = 3.0
-WAITING = 256 * 2**20  # bytes of rows that may wait for the disk
+WAITING = 256 * 2**20  # bytes of rows that may wait for the disk or the store
 ROWS = 200_000  # at most so many are held before they are handed to the thread: a short pause
 UNTIL_STOPPED = 1e7  # seconds: a live run has no other end
 
@@ -48,7 +48,7 @@ class BackgroundWriter:
         size = sum(table.nbytes for table in whole.values())
         with self._lock:
             if not self.failure and self._waiting + size > self._most:
-                self._fail(f"the disk is too slow for {self._folder.path}")
+                self.fail(f"{self._folder.path} takes rows too slowly")
             if self.failure:
                 self.lost += sum(table.num_rows for table in whole.values())
                 return
@@ -67,12 +67,13 @@ class BackgroundWriter:
                 self._folder.write(tables)
             except TraceError as why:
                 with self._lock:
-                    self._fail(str(why))
+                    self.fail(str(why))
                     self.lost += rows
             with self._lock:
                 self._waiting -= sum(table.nbytes for table in tables.values())
 
-    def _fail(self, why: str) -> None:
+    def fail(self, why: str) -> None:
+        """Nothing more is written; this is logged once."""
         if not self.failure:
             self.failure = why
             LOG.error("recording has ended: %s", why)
@@ -106,9 +107,7 @@ class MessageSums:
 class LiveRecording:
     """The trace of a live run, from its first moment to its end."""
 
-    def __init__(
-        self, path: str | PathLike[str], started: Time, settings: dict[str, Setting]
-    ) -> None:
+    def __init__(self, path: PathInput, started: Time, settings: dict[str, Setting]) -> None:
         scenario = Scenario(
             protocol="live", workload="live", nodes=1, seconds=UNTIL_STOPPED,
             settings={**settings, "started": started},
@@ -130,4 +129,7 @@ class LiveRecording:
         self.writer.write({})
         self.writer.close()
         if not self.writer.failure:
-            self._folder.finish(summary | {"rows": self.recorder.counts})
+            try:
+                self._folder.finish(summary | {"rows": self.recorder.counts})
+            except TraceError as why:
+                self.writer.fail(str(why))

@@ -9,9 +9,7 @@ seconds of its trace are lost. Those subscriptions end with the last row that it
 publications that nobody recorded cannot be judged; they are left out and counted.
 """
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.errors import TraceError
+from nearcast.storage import AnyPath, PathInput
 from nearcast.trace import reader
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SCENARIO, SUMMARY, TraceFolder
@@ -28,9 +27,9 @@ CLIENT_JOINED, CLIENT_LEFT = ("joined", "arrived"), ("left", DEPARTED)
 
 
 def merge(
-    node: str | os.PathLike[str],
-    others: Sequence[str | os.PathLike[str]],
-    into: str | os.PathLike[str],
+    node: PathInput,
+    others: Sequence[PathInput],
+    into: PathInput,
 ) -> dict[str, Any]:
     """Write the merged trace, part by part; give how many clients and deliveries it has of whom."""
     root = reader.folder(node)
@@ -76,12 +75,12 @@ def merge(
     return summary
 
 
-def _is_client_trace(folder: Path) -> bool:
+def _is_client_trace(folder: AnyPath) -> bool:
     """Did a client record it? Such a trace has neither interests nor publications."""
     return not reader.files(folder, "interests") and not reader.files(folder, "publications")
 
 
-def _entities(client_trace: Path) -> pa.Array:
+def _entities(client_trace: AnyPath) -> pa.Array:
     """Whose trace it is: one entity for each time that the client has joined."""
     notes = reader.read(client_trace, "notes")
     joined = notes.filter(pc.equal(notes.column("fact"), "joined"))
@@ -90,7 +89,7 @@ def _entities(client_trace: Path) -> pa.Array:
     return joined.column("node").combine_chunks()
 
 
-def _publications(nodes: Sequence[Path]) -> pa.Array:
+def _publications(nodes: Sequence[AnyPath]) -> pa.Array:
     parts = [
         reader.read_part(part, TABLES["publications"]).column("publication").combine_chunks()
         for node in nodes
@@ -99,7 +98,7 @@ def _publications(nodes: Sequence[Path]) -> pa.Array:
     return pa.concat_arrays([pa.array([], pa.int64()), *parts])
 
 
-def _ends(nodes: Sequence[Path], killed: Sequence[Path]) -> pa.Table:
+def _ends(nodes: Sequence[AnyPath], killed: Sequence[AnyPath]) -> pa.Table:
     """Of the clients that died with their node, whatever had not ended: as rows of their own.
 
     A client that has departed and arrived nowhere had arrived at a node that was killed.
@@ -130,6 +129,6 @@ def _ends(nodes: Sequence[Path], killed: Sequence[Path]) -> pa.Table:
     return pa.table([new.get(name, rows.column(name)) for name in schema.names], schema=schema)
 
 
-def _last_moment(node: Path) -> int:
+def _last_moment(node: AnyPath) -> int:
     tables = [reader.read(node, table) for table in ("publications", "deliveries", "interests")]
     return max((pc.max(rows.column("t")).as_py() for rows in tables if len(rows)), default=0)

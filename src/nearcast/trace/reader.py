@@ -1,43 +1,39 @@
 """Reading a trace back: its tables, its scenario, and a digest that tells two traces apart."""
 
-import os
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from nearcast.errors import TraceError
+from nearcast.storage import AnyPath, PathInput, list_names, locate, open_parquet
 from nearcast.trace.schema import SCHEMA_VERSION, TABLES
-from nearcast.trace.sinks import SCENARIO, MemoryTrace, in_a_line
+from nearcast.trace.sinks import SCENARIO, MemoryTrace, holds_trace, in_a_line
 
 
-def folder(path: str | os.PathLike[str]) -> Path:
+def folder(path: PathInput) -> AnyPath:
     """The trace's folder, if there is one."""
-    root = Path(path)
+    root = locate(path)
+    if holds_trace(root):
+        return root
     if not root.exists():
         raise TraceError(f"there is no trace at {root}: no such folder")
     if not root.is_dir():
         raise TraceError(f"{root} is a file; a trace is a folder")
-    if not any((root / name).exists() for name in (SCENARIO, *TABLES)):
-        raise TraceError(f"{root} holds no trace: neither {SCENARIO} nor a table")
-    return root
+    raise TraceError(f"{root} holds no trace: neither {SCENARIO} nor a table")
 
 
-def files(root: Path, table: str) -> list[Path]:
+def files(root: AnyPath, table: str) -> list[AnyPath]:
     """A table's finished parts, in the order in which they were written."""
-    if not (root / table).is_dir():
-        return []
-    parts = [part for part in (root / table).glob("*.parquet") if part.name[0] not in "._"]
-    return sorted(parts, key=lambda part: (len(part.name), part.name))
+    names = [n for n in list_names(root / table) if n.endswith(".parquet") and n[0] not in "._"]
+    return [root / table / name for name in sorted(names, key=lambda name: (len(name), name))]
 
 
-def read(path: str | os.PathLike[str], table: str) -> pa.Table:
+def read(path: PathInput, table: str) -> pa.Table:
     """A whole table in order of time, with exactly the columns of its schema."""
     schema = TABLES[table]
     parts = [read_part(part, schema) for part in files(folder(path), table)]
@@ -46,9 +42,9 @@ def read(path: str | os.PathLike[str], table: str) -> pa.Table:
     return rows.take(np.argsort(t, kind="stable")) if np.any(t[1:] < t[:-1]) else rows
 
 
-def read_part(part: Path, schema: pa.Schema) -> pa.Table:
+def read_part(part: AnyPath, schema: pa.Schema) -> pa.Table:
     try:
-        with pq.ParquetFile(part, page_checksum_verification=True) as file:
+        with open_parquet(part, page_checksum_verification=True) as file:
             faults = missing_or_mistyped(file.schema_arrow, schema)
             if faults:
                 raise TraceError(f"cannot read {part}: {faults[0]}")
@@ -77,7 +73,7 @@ def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(found == wanted or (wanted == pa.string() and found == pa.large_string()))
 
 
-def scenario(path: str | os.PathLike[str]) -> dict[str, Any]:
+def scenario(path: PathInput) -> dict[str, Any]:
     """What was run, as it was written; an imported trace may say no more than its schema."""
     file = folder(path) / SCENARIO
     try:
@@ -91,7 +87,7 @@ def scenario(path: str | os.PathLike[str]) -> dict[str, Any]:
     return value
 
 
-def digest(trace: str | os.PathLike[str] | MemoryTrace) -> str:
+def digest(trace: PathInput | MemoryTrace) -> str:
     """A hash of all rows of all tables, whatever their order and wherever they were cut."""
     table = trace.table if isinstance(trace, MemoryTrace) else partial(read, trace)
     total = sha256()

@@ -1,4 +1,4 @@
-"""Where a trace goes: into memory, or into a folder of Parquet files.
+"""Where a trace goes: into memory, or into a folder of Parquet files, here or in a store.
 
 A file appears under its name only when it is complete, and the files of one flush appear in an
 order in which nothing speaks of what is not there yet. So a run may be killed at any moment, or
@@ -7,16 +7,23 @@ find the disk full, and what it has left is a sound trace.
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from nearcast.errors import TraceError
+from nearcast.errors import StorageError, TraceError
+from nearcast.storage import (
+    AnyPath,
+    PathInput,
+    encode_parquet,
+    list_names,
+    locate,
+    write_all,
+    write_whole,
+)
 from nearcast.trace.schema import TABLES
 
 SCENARIO = "scenario.json"
@@ -24,7 +31,7 @@ SUMMARY = "summary.json"
 ROW_GROUP = 65_536
 
 # Publications before their deliveries, interests before both.
-_ORDER = ("interests", "publications", "notes", "positions", "views", "messages", "deliveries")
+TABLE_ORDER = ("interests", "publications", "notes", "positions", "views", "messages", "deliveries")
 
 
 class TraceSink(Protocol):
@@ -49,16 +56,16 @@ class MemoryTrace:
         return pa.concat_tables([TABLES[name].empty_table(), *self._tables[name]])
 
 
-def holds_trace(folder: Path) -> bool:
+def holds_trace(folder: AnyPath) -> bool:
     """Has a run left a trace there, complete or not?"""
-    return any((folder / name).exists() for name in (SCENARIO, *TABLES))
+    return not {SCENARIO, *TABLES}.isdisjoint(list_names(folder))
 
 
 class TraceFolder:
-    """A trace on disk: `scenario.json` first, then parts of tables, `summary.json` at the end."""
+    """A trace in files: `scenario.json` first, then parts of tables, `summary.json` at the end."""
 
-    def __init__(self, path: str | os.PathLike[str], scenario: bytes) -> None:
-        self.path = Path(path)
+    def __init__(self, path: PathInput, scenario: bytes) -> None:
+        self.path = locate(path)
         self._parts = dict.fromkeys(TABLES, 0)
         self._failure = ""
         try:
@@ -67,78 +74,62 @@ class TraceFolder:
                 raise TraceError(f"{self.path} already holds a trace")
         except OSError as error:
             raise TraceError(f"cannot create {self.path}: {in_a_line(error)}") from error
-        self._write_text(SCENARIO, scenario)
+        with self._careful():
+            write_whole(self.path / SCENARIO, scenario)
 
     def write(self, tables: Mapping[str, pa.Table]) -> None:
-        """One more part of each table that has rows: all are written, then all are named."""
-        with self._careful() as hidden:
-            for name in _ORDER:
-                if name in tables and tables[name].num_rows:
-                    folder = self.path / name
-                    if self._parts[name] == 0:
-                        folder.mkdir(exist_ok=True)
-                    part = folder / f"part-{self._parts[name]:05}.parquet"
-                    hidden[part] = _hidden(part)
-                    _write_parquet(tables[name], hidden[part])
-            for part, unnamed in hidden.items():
-                os.replace(unnamed, part)
-                self._parts[part.parent.name] += 1
+        """One more part of each table that has rows: all are encoded, then all are written."""
+        names = [name for name in TABLE_ORDER if name in tables and tables[name].num_rows]
+        with self._careful():
+            parts: dict[AnyPath, pa.Buffer] = {}
+            for name in names:
+                folder = self.path / name
+                parts[folder / f"part-{self._parts[name]:05}.parquet"] = _encode(tables[name])
+                if self._parts[name] == 0:
+                    folder.mkdir(exist_ok=True)
+            write_all(parts)
+        for name in names:
+            self._parts[name] += 1
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Say that the run has ended by itself, and how."""
-        self._write_text(SUMMARY, msgspec.json.format(msgspec.json.encode(summary), indent=2))
-
-    def _write_text(self, name: str, text: bytes) -> None:
-        with self._careful() as hidden:
-            file = self.path / name
-            hidden[file] = _hidden(file)
-            hidden[file].write_bytes(text)
-            os.replace(hidden[file], file)
+        with self._careful():
+            text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
+            write_whole(self.path / SUMMARY, text)
 
     @contextmanager
-    def _careful(self) -> Iterator[dict[Path, Path]]:
-        """Hidden files by their later names; what fails leaves no hidden file behind.
-
-        After a failure nothing more is written: a trace with a hole would look sound, and is not.
-        """
+    def _careful(self) -> Iterator[None]:
+        """After a failure nothing more is written: a trace with a hole would look sound, and is
+        not."""
         if self._failure:
             raise TraceError(self._failure)
-        hidden: dict[Path, Path] = {}
         try:
-            yield hidden
+            yield
         except (OSError, pa.ArrowException) as error:
             self._failure = (
                 f"cannot write {self.path}: {in_a_line(error)};"
                 " what was written before stays readable"
             )
             raise TraceError(self._failure) from error
-        finally:
-            for unnamed in hidden.values():
-                with suppress(OSError):
-                    unnamed.unlink(missing_ok=True)
 
 
 def in_a_line(error: Exception) -> str:
     """What went wrong, without the errno and the many lines that Arrow adds."""
+    if isinstance(error, StorageError):
+        return error.reason
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno)
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _hidden(file: Path) -> Path:
-    """A name in the same folder that readers, Spark among them, pass over."""
-    return file.with_name(f".{file.name}.unfinished")
-
-
-def _write_parquet(rows: pa.Table, file: Path) -> None:
+def _encode(rows: pa.Table) -> pa.Buffer:
     t = rows.column("t").to_numpy()
     if np.any(t[1:] < t[:-1]):
         rows = rows.take(np.argsort(t, kind="stable"))
     # Times and identifiers differ little from row to row: as differences they take less room than
     # in a dictionary, and half the CPU time.
-    pq.write_table(
+    return encode_parquet(
         rows,
-        file,
         row_group_size=ROW_GROUP,
         compression="zstd",
         use_dictionary=[field.name for field in rows.schema if field.type == pa.string()],

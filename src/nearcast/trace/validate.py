@@ -4,19 +4,17 @@ The rules about single rows are those of `rules`; here are those that need a who
 Everything is reported once for each file and reason, with a count and an example.
 """
 
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nearcast.errors import TraceError
+from nearcast.errors import StorageError, TraceError
+from nearcast.storage import AnyPath, PathInput, list_folder, open_parquet
 from nearcast.trace.reader import files, folder, missing_or_mistyped, scenario
 from nearcast.trace.rules import RULES, Rows, Rule
 from nearcast.trace.schema import TABLES
@@ -69,7 +67,7 @@ class _TableFindings(NamedTuple):
     whole: bool
 
 
-def validate(path: str | os.PathLike[str]) -> ValidationReport:
+def validate(path: PathInput) -> ValidationReport:
     """Check a trace. Raises TraceError only if there is none.
 
     Where files cannot be read, what they may have held is not missed elsewhere.
@@ -94,14 +92,14 @@ def validate(path: str | os.PathLike[str]) -> ValidationReport:
             *_publication_problems(**publications.kept),
         ),
         warnings=tuple(
-            f"{child.name} is not the folder of a table and was not looked at"
-            for child in sorted(root.iterdir())
-            if child.is_dir() != (child.name in TABLES) and child.name[0] not in "._"
+            f"{name} is not the folder of a table and was not looked at"
+            for name, is_folder in list_folder(root).items()
+            if is_folder != (name in TABLES) and name[0] not in "._"
         ),
     )
 
 
-def _scenario_problems(root: Path) -> list[Problem]:
+def _scenario_problems(root: AnyPath) -> list[Problem]:
     try:
         scenario(root)
     except TraceError as error:
@@ -112,7 +110,7 @@ def _scenario_problems(root: Path) -> list[Problem]:
 # One table: file by file, batch by batch, so that a table may be larger than memory.
 
 
-def _survey(root: Path, name: str, more_rules: Sequence[Rule] = ()) -> _TableFindings:
+def _survey(root: AnyPath, name: str, more_rules: Sequence[Rule] = ()) -> _TableFindings:
     findings = [_check_file(part, name, more_rules) for part in files(root, name)]
     columns = _KEPT.get(name, ())
     kept = pa.concat_tables(
@@ -141,7 +139,7 @@ class _BrokenRule(NamedTuple):
 class _FileFindings:
     """What was found in one file so far."""
 
-    def __init__(self, table: str, file: Path, rules: Sequence[Rule]) -> None:
+    def __init__(self, table: str, file: AnyPath, rules: Sequence[Rule]) -> None:
         self.table = table
         self.file = f"{table}/{file.name}"
         self.rules = rules
@@ -186,11 +184,11 @@ def _example(rule: Rule, row: dict[str, object]) -> str:
     return (f"{reason}: {values}" if reason else values)[:MAX_EXAMPLE]
 
 
-def _check_file(part: Path, name: str, more_rules: Sequence[Rule]) -> _FileFindings:
+def _check_file(part: AnyPath, name: str, more_rules: Sequence[Rule]) -> _FileFindings:
     schema = TABLES[name]
     found = _FileFindings(name, part, (*RULES[name], *more_rules))
     try:
-        with pq.ParquetFile(part, page_checksum_verification=True) as file:
+        with open_parquet(part, page_checksum_verification=True) as file:
             unknown = [name for name in file.schema_arrow.names if name not in schema.names]
             found.faults += [f"column {column} is unknown" for column in unknown]
             wrong = missing_or_mistyped(file.schema_arrow, schema)
@@ -202,6 +200,8 @@ def _check_file(part: Path, name: str, more_rules: Sequence[Rule]) -> _FileFindi
             for batch in file.iter_batches(ROW_GROUP, columns=schema.names):
                 columns = [batch.column(field.name).cast(field.type) for field in schema]
                 found.add(pa.RecordBatch.from_arrays(columns, names=schema.names))
+    except StorageError:
+        raise  # the file may be sound
     # A damaged text shows itself as a ValueError only when it is looked at.
     except (OSError, ValueError, pa.ArrowException) as error:
         found.faults.append(f"cannot be read: {in_a_line(error)}")

@@ -7,6 +7,7 @@ that can be wrong with a file is found here, before the run begins.
 
 import csv
 from collections.abc import Iterator
+from io import BufferedReader, TextIOWrapper
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -14,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 from msgspec import Struct
 
+from nearcast.errors import StorageError
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
+from nearcast.storage import AnyPath, PathInput, arrow_source, locate, open_input, open_parquet
 from nearcast.workloads.workload import NUMBERS
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
@@ -74,11 +76,12 @@ class Fixes(Struct, frozen=True):
             )
 
 
-def read(file: str, faster: float) -> Fixes:
+def read(path: PathInput, faster: float) -> Fixes:
     """A file's fixes, with time running `faster` times as fast."""
-    with open(file, "rb"):
+    found, file = locate(path), str(path)
+    with open_input(found):
         pass  # a missing or forbidden file gets the system's own words, not Arrow's
-    table = from_csv(file) if file.lower().endswith(".csv") else from_parquet(file)
+    table = from_csv(found) if is_csv(found) else from_parquet(found)
     if not len(table):
         raise ValueError(f"{file} holds no fixes")
     entity, entities = entity_numbers(file, table)
@@ -101,21 +104,27 @@ def read(file: str, faster: float) -> Fixes:
     return Fixes(starts, t, x, y, columns["z"][order] if "z" in columns else flat)
 
 
-def from_parquet(file: str) -> Any:
+def is_csv(file: AnyPath) -> bool:
+    return file.suffix.lower() == ".csv"
+
+
+def from_parquet(file: AnyPath) -> Any:
     try:
-        with pyarrow.parquet.ParquetFile(file) as opened:
-            return opened.read(columns=wanted_columns(file, opened.schema_arrow.names))
+        with open_parquet(file) as opened:
+            return opened.read(columns=wanted_columns(str(file), opened.schema_arrow.names))
+    except StorageError:
+        raise
     except (pa.ArrowException, OSError) as problem:
         raise ValueError(f"{file} is not a readable Parquet file: {in_short(problem)}") from problem
 
 
-def from_csv(file: str) -> Any:
+def from_csv(file: AnyPath) -> Any:
     try:
-        with pyarrow.csv.open_csv(file) as opened:
-            wanted = wanted_columns(file, opened.schema.names)
+        with pyarrow.csv.open_csv(arrow_source(file)) as opened:
+            wanted = wanted_columns(str(file), opened.schema.names)
         types = {name: pa.string() if name == "entity" else pa.float64() for name in wanted}
         options = pyarrow.csv.ConvertOptions(include_columns=wanted, column_types=types)
-        return pyarrow.csv.read_csv(file, convert_options=options)
+        return pyarrow.csv.read_csv(arrow_source(file), convert_options=options)
     except pa.ArrowException as problem:
         fault = first_fault(file) or f"is not a readable CSV file: {in_short(problem)}"
         raise ValueError(f"{file} {fault}") from problem
@@ -136,9 +145,11 @@ def wanted_columns(file: str, names: list[str]) -> list[str]:
     return wanted
 
 
-def first_fault(file: str) -> str | None:
+def first_fault(file: AnyPath) -> str | None:
     """Arrow says what it could not read, but not where; so look again, slowly, row by row."""
-    with open(file, newline="", encoding="utf-8-sig", errors="replace") as text:
+    with TextIOWrapper(
+        BufferedReader(open_input(file)), newline="", encoding="utf-8-sig", errors="replace"
+    ) as text:
         rows = filter(None, csv.reader(text))  # empty lines are no rows
         try:
             header = next(rows, [])

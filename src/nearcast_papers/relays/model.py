@@ -17,12 +17,12 @@ import numpy as np
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from nearcast.pipeline.report.reports import write_file
 from nearcast.protocols.relays import kernels, rounds
 from nearcast.protocols.relays.cost_model import Weights
 from nearcast.protocols.relays.kernels import Flows
 from nearcast.scenario import stream
 from nearcast.space.shapes import Vector
+from nearcast.storage import write_whole
 from nearcast.workloads.interest_graph import components, transitivity
 from nearcast_papers.relays import worlds
 from nearcast_papers.relays.worlds import Numbers, RoundWorld
@@ -250,7 +250,7 @@ def run_missing(
 
 
 def run_and_store(scenario: RoundScenario, folder: str) -> None:
-    write_file(Path(folder, f"{scenario.name}.json"), msgspec.json.encode(run_rounds(scenario)))
+    write_whole(Path(folder, f"{scenario.name}.json"), msgspec.json.encode(run_rounds(scenario)))
 
 
 def _read_result(file: Path) -> RoundResult:

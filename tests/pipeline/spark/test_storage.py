@@ -1,5 +1,6 @@
 """Where the pipeline reads and writes: broken files are named, the rest is counted all the same."""
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,25 +58,33 @@ def test_broken_rows_and_files_are_set_aside_and_named(spark: SparkSession, trac
     assert len(found) == 3
 
 
-def test_results_are_replaced_never_doubled(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("small", [False, True])
+def test_results_are_replaced_never_doubled(
+    spark: SparkSession, tmp_path: Path, small: bool
+) -> None:
+    write_result = partial(storage.write_result, small=small)
     for numbers in ([1, 2], [3]):
         frame = spark.createDataFrame([("a", n) for n in numbers] + [("b", 9)], "run string, n int")
-        storage.write_result(frame, tmp_path, "counted", ["a", "b"])
+        write_result(frame, tmp_path, "counted", ["a", "b"])
     assert storage.read_result(tmp_path, "counted", "a") == [{"n": 3}]
     assert storage.read_result(tmp_path, "counted", "b") == [{"n": 9}]
     frame = spark.createDataFrame([("b", 7)], "run string, n int")
-    storage.write_result(frame, tmp_path, "counted", ["b"])
+    write_result(frame, tmp_path, "counted", ["b"])
     assert storage.read_result(tmp_path, "counted", "a") == [{"n": 3}], "another run's result stays"
     assert storage.read_result(tmp_path, "counted", "b") == [{"n": 7}]
     assert [p.name for p in tmp_path.iterdir()] == ["counted"]
 
 
-def test_a_failed_job_leaves_the_old_result(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("small", [False, True])
+def test_a_failed_job_leaves_the_old_result(
+    spark: SparkSession, tmp_path: Path, small: bool
+) -> None:
+    write_result = partial(storage.write_result, small=small)
     good = spark.createDataFrame([("a", 1)], "run string, n int")
-    storage.write_result(good, tmp_path, "counted", ["a"])
+    write_result(good, tmp_path, "counted", ["a"])
     bad = good.selectExpr("run", "CAST(raise_error('broken on purpose') AS INT) AS n")
     with pytest.raises(Exception, match="broken on purpose"):
-        storage.write_result(bad, tmp_path, "counted", ["a"])
+        write_result(bad, tmp_path, "counted", ["a"])
     assert storage.read_result(tmp_path, "counted", "a") == [{"n": 1}]
 
 

@@ -13,16 +13,17 @@ from nearcast.pipeline.spark.storage import RowGroup, list_row_groups, open_trac
 from nearcast.pipeline.stream import stream_source
 from nearcast.pipeline.stream.stream_source import EvaluatedTraceReader, EvaluatedTraceSource
 from nearcast.pipeline.truth.partitioning import interests_in_force
+from nearcast.storage import AnyPath
 from support.growing_traces import SECOND, grow, made_up
 from support.small_traces import add_part, begin_trace, interest, message, publication
 
 EVERYTHING = ReadAllAvailable()
 
 
-def reader(trace: Path, tasks: int = 1) -> EvaluatedTraceReader:
+def reader(trace: AnyPath, tasks: int = 1, begin: int = 0) -> EvaluatedTraceReader:
     options = {
         "path": str(trace), "span": str(SECOND), "late": str(SECOND), "tasks": str(tasks),
-        "keep": str(trace.parent / "keep"),
+        "keep": str(trace.parent / "keep"), "begin": str(begin),
     }  # fmt: skip
     source = EvaluatedTraceSource(options)
     found = source.streamReader(source.schema())
@@ -44,7 +45,8 @@ def test_time_is_evaluated_as_far_as_deliveries_have_come_less_what_may_be_late(
     rows = made_up(1)
     grow(trace, rows, 0, 4)
     last = max(row["t"] for row in rows["deliveries"] if row["t"] < 4 * SECOND)
-    assert asking.latestOffset(begin, EVERYTHING) == {"t": last - SECOND}
+    assert last > 3 * SECOND, "so that all before 2 s have had their time"
+    assert asking.latestOffset(begin, EVERYTHING) == {"t": 2 * SECOND}, "whole windows"
     later = {"t": 5 * SECOND}
     assert asking.latestOffset(later, EVERYTHING) == later, "time does not go back"
 
@@ -75,7 +77,19 @@ def test_a_long_trace_comes_in_batches_that_reach_the_end(trace: Path) -> None:
         later = asking.latestOffset(offset, ReadMaxRows(100))
         assert later["t"] > offset["t"]
         offset, batches = later, batches + 1
+        assert offset["t"] == END or offset["t"] % SECOND == 0, "a batch has whole windows"
     assert 3 < batches < 15
+
+
+def test_a_window_with_more_rows_than_a_batch_should_have_is_one_batch(trace: Path) -> None:
+    for quarter in range(8):
+        grow(trace, made_up(1), quarter / 4, (quarter + 1) / 4)
+    (trace / "summary.json").write_text("{}")
+    assert reader(trace).latestOffset({"t": 0}, ReadMaxRows(1)) == {"t": SECOND}
+
+
+def test_evaluation_begins_where_windows_have_been_written(trace: Path) -> None:
+    assert reader(trace, begin=7 * SECOND).initialOffset() == {"t": 7 * SECOND}
 
 
 def test_tasks_share_a_stretch_without_gap_or_overlap(

@@ -74,9 +74,7 @@ def test_stretches_add_up_to_what_plain_python_counts(
             for batch in slice_sums(stretch(trace, begin, end))
             for row in batch.to_pylist()
         ]
-    marks = [row["t"] for row in rows if row["publications"] is None]
-    assert marks == [end for _, end in cut]
-    found = added([row for row in rows if row["publications"] is not None])
+    found = added(rows)
     truth = windows_of(made_up(3), 0.5, LATE / SECOND)
     for one in (*found.values(), *truth.values()):
         one["late"].sort()

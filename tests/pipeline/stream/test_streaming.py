@@ -56,18 +56,20 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
 
 def printed_until_killed(trace: Path, out: Path, rows: Rows) -> Printed:
     """Another process waits for a trace, follows it, and is killed in the middle of a batch."""
-    lines = out.with_name("lines")
+    lines, scratch = out.with_name("lines"), out.with_name("scratch")
+    scratch.mkdir()
     with lines.open("wb") as stdout:
         child = subprocess.Popen(
-            [*FOLLOW, str(trace), "--out", str(out)], stdout=stdout, start_new_session=True
-        )
+            [*FOLLOW, str(trace), "--out", str(out)], stdout=stdout, start_new_session=True,
+            env=os.environ | {"TMPDIR": str(scratch)},
+        )  # fmt: skip
         try:
             sleep(0.5)
             begin_trace(trace)
             grow(trace, rows, 0, 12)
             wait_until(lambda: lines.stat().st_size > 0, child)
             grow(trace, rows, 12, 16)
-            wait_until(lambda: batches(out, "offsets") > batches(out, "commits"), child)
+            wait_until(lambda: batches(scratch, "offsets") > batches(scratch, "commits"), child)
         finally:
             os.killpg(child.pid, signal.SIGKILL)  # Spark's Java too
             child.wait()
@@ -82,8 +84,9 @@ def wait_until(something: Callable[[], bool], child: subprocess.Popen[bytes]) ->
         sleep(0.01)
 
 
-def batches(out: Path, log: str) -> int:
-    return len(list((out / "following" / "checkpoint" / log).glob("[0-9]*")))
+def batches(scratch: Path, log: str) -> int:
+    """How many batches Spark has written down in its own log."""
+    return len(list(scratch.glob(f"nearcast-stream-*/{log}/[0-9]*")))
 
 
 def windows_of_one_follow(spark: SparkSession, trace: Path, out: Path, stop_after: bool) -> Printed:

@@ -2,32 +2,34 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from nearcast.pipeline.report import page
 from nearcast.pipeline.report.drawings import DRAWINGS
 from nearcast.pipeline.report.plots import Plot, png, svg
 from nearcast.pipeline.report.results import Results
+from nearcast.storage import AnyPath, write_whole
 
 SECTIONS = ("World", "Delivery", "Traffic", "Awareness", "Overlay")
 
 
 def write_report(
-    results: Path, out: Path, runs: Sequence[str], scenarios: Mapping[str, dict[str, Any]]
-) -> Path:
+    results: AnyPath, out: AnyPath, runs: Sequence[str], scenarios: Mapping[str, dict[str, Any]]
+) -> AnyPath:
     """Write `report.html` into `out`, and each of its plots as SVG and PNG into `out`/plots.
 
     The page notes which tables are absent or empty, and shows the rest. It needs no other file.
     """
-    html, plots = compose(Results(Path(results), runs, scenarios))
-    folder = Path(out) / "plots"
+    html, plots = compose(Results(results, runs, scenarios))
+    folder = out / "plots"
     folder.mkdir(parents=True, exist_ok=True)
     for plot in plots:
         name = re.sub(r"[^\w.-]", "-", plot.name)
-        write_file(folder / f"{name}.svg", svg(plot).encode())
-        write_file(folder / f"{name}.png", png(plot))
-    return write_file(Path(out) / "report.html", html.encode())
+        write_whole(folder / f"{name}.svg", svg(plot).encode())
+        write_whole(folder / f"{name}.png", png(plot))
+    report = out / "report.html"
+    write_whole(report, html.encode())
+    return report
 
 
 def compose(results: Results) -> tuple[str, list[Plot]]:
@@ -86,11 +88,3 @@ def rejected(results: Results) -> str:
     if results.was_counted("rejected"):
         return '<p class="note">No row was rejected: all rows of the traces were counted.</p>'
     return page.missing_table_note(results, "rejected")
-
-
-def write_file(file: Path, content: bytes) -> Path:
-    """Write to a hidden file, then rename it: the file is complete or absent."""
-    unfinished = file.with_name(f".{file.name}.unfinished")
-    unfinished.write_bytes(content)
-    unfinished.replace(file)
-    return file

@@ -4,17 +4,16 @@ An absent table is an empty table. Runs are labelled by the settings in which th
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from nearcast.errors import TraceError
 from nearcast.pipeline.report.formatting import clean
+from nearcast.storage import AnyPath, list_names, open_parquet
 
 Numbers = npt.NDArray[np.float64]
 EMPTY = pa.table({})
@@ -25,7 +24,7 @@ class Results:
     """Result tables by name and run, each read once."""
 
     def __init__(
-        self, folder: Path, runs: Sequence[str], scenarios: Mapping[str, dict[str, Any]]
+        self, folder: AnyPath, runs: Sequence[str], scenarios: Mapping[str, dict[str, Any]]
     ) -> None:
         if not folder.is_dir():
             raise TraceError(f"there are no results at {folder}")
@@ -51,18 +50,22 @@ class Results:
         return (self.folder / name).is_dir()
 
 
-def read_folder(folder: Path) -> pa.Table:
+def read_folder(folder: AnyPath) -> pa.Table:
     """All rows of a folder of Parquet files, sorted by all columns in their order.
 
     Files whose names begin with a dot or _ are ignored.
     """
     parts = []
-    for file in sorted(folder.glob("[!._]*.parquet")) if folder.is_dir() else ():
-        try:
-            parts.append(pq.ParquetFile(file).read())
-        except (OSError, pa.ArrowException) as error:
-            reason = str(error).split("\n")[0]
-            raise TraceError(f"the results in {file} cannot be read: {reason}") from None
+    for name in list_names(folder):
+        if name.endswith(".parquet") and name[0] not in "._":
+            try:
+                with open_parquet(folder / name) as file:
+                    parts.append(file.read())
+            except (OSError, pa.ArrowException) as error:
+                reason = str(error).split("\n")[0]
+                raise TraceError(
+                    f"the results in {folder / name} cannot be read: {reason}"
+                ) from None
     if not parts:
         return EMPTY
     whole = pa.concat_tables(parts, promote_options="default")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from nearcast import storage
 from nearcast.errors import NoJavaError
 
 OLDEST_JAVA = 17
@@ -127,6 +128,11 @@ def class_archive(home: str) -> Path:
     return Path(__file__).parent / "__pycache__" / f"{Path(home).name}.jsa"
 
 
+def is_local(master: str) -> bool:
+    """Whether all work is done in this process; `local-cluster` has executors of its own."""
+    return master == "local" or master.startswith("local[")
+
+
 def start(
     master: str | None = None,
     *,
@@ -143,7 +149,7 @@ def start(
     os.environ["JAVA_HOME"] = home = java_home()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     master = master or "local[*]"
-    local = master.startswith("local[") or master == "local"
+    local = is_local(master)
     quiet = Path(__file__).with_name("log4j2.properties")
     archived = ""
     if archive_to is not None:
@@ -176,6 +182,9 @@ def start(
     for name, value in {**defaults, **(LEAN if lean else {})}.items():
         if value is not None:
             builder = builder.config(name, value)
+    if not local:
+        for name, value in storage.environment().items():
+            builder = builder.config(f"spark.executorEnv.{name}", value)
     for name, value in settings.items():
         builder = builder.config(name.replace("_", "."), value)
     session = builder.getOrCreate()

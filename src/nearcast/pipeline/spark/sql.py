@@ -1,25 +1,54 @@
 """SQL over DataFrames. Spark plans a query as a whole: in a new session that is twenty times as
 fast as building the same plan step by step with the DataFrame API."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame
 
 _numbers = count()
+_views: WeakKeyDictionary[DataFrame, str] = WeakKeyDictionary()  # of frames that keep their view
 
 
 def query_sql(text: str, **given: Any) -> DataFrame:
     """The result of a query in which `{name}` stands for the frame, or the value, of that name."""
     frames = {name: value for name, value in given.items() if isinstance(value, DataFrame)}
     session = next(iter(frames.values())).sparkSession
-    views = {name: f"asked_{next(_numbers)}" for name in frames}
-    for name, view in views.items():
-        frames[name].createTempView(view)
+    views = {name: _views.get(frame) for name, frame in frames.items()}
+    with _temporary_views([frames[name] for name, view in views.items() if view is None]) as made:
+        names = {name: view or made.pop(0) for name, view in views.items()}
+        return session.sql(text.format(**{**given, **names}))
+
+
+def keep_view(frame: DataFrame) -> None:
+    """For a frame that many queries read: to make and to drop a view costs as much as to plan a
+    small query. `drop_view` must follow."""
+    _views[frame] = _create_view(frame)
+
+
+def drop_view(frame: DataFrame) -> None:
+    _drop_view(frame, _views.pop(frame))
+
+
+@contextmanager
+def _temporary_views(frames: list[DataFrame]) -> Iterator[list[str]]:
+    views = [_create_view(frame) for frame in frames]
     try:
-        return session.sql(text.format(**{**given, **views}))
+        yield list(views)
     finally:
-        # Not by `session.catalog.dropTempView`, which would also unpersist the frame.
-        catalog = session._jsparkSession.sessionState().catalog()
-        for view in views.values():
-            catalog.dropTempView(view)
+        for frame, view in zip(frames, views, strict=True):
+            _drop_view(frame, view)
+
+
+def _create_view(frame: DataFrame) -> str:
+    view = f"asked_{next(_numbers)}"
+    frame.createTempView(view)
+    return view
+
+
+def _drop_view(frame: DataFrame, view: str) -> None:
+    # Not by `session.catalog.dropTempView`, which would also unpersist the frame.
+    frame.sparkSession._jsparkSession.sessionState().catalog().dropTempView(view)

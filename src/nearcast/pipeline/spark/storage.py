@@ -2,33 +2,45 @@
 
 The driver lists the row groups of a trace; Spark distributes the list, and workers read the row
 groups with pyarrow. Invalid rows (by the rules of `trace.rules`) and unreadable files are rejected
-with a reason; the rest is read all the same. Results are Parquet, partitioned by run. A result is
-either complete or absent, and a new one replaces the old one.
+with a reason; the rest is read all the same. Results are Parquet, partitioned by run. A file of a
+result is either complete or absent, and a new one replaces the old one.
 """
 
 import errno
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from nearcast.errors import TraceError
+from nearcast.errors import StorageError, TraceError
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.scenario import Scenario, from_json
 from nearcast.space.motion import FOREVER
+from nearcast.storage import (
+    AnyPath,
+    PathInput,
+    encode_parquet,
+    list_folder,
+    list_names,
+    locate,
+    map_files,
+    open_parquet,
+    remove_tree,
+    write_whole,
+)
 from nearcast.trace.reader import files, missing_or_mistyped
 from nearcast.trace.rules import RULES, rejected
 from nearcast.trace.schema import SCHEMA_VERSION, TABLES
-from nearcast.trace.sinks import ROW_GROUP, SCENARIO, in_a_line
+from nearcast.trace.sinks import ROW_GROUP, SCENARIO, holds_trace, in_a_line
 
 RUN = pa.field("run", pa.string(), nullable=False)
 REJECTED_COUNTS = pa.schema(
@@ -49,6 +61,9 @@ REJECTED_ROWS = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
     ]
 )
+RESULT_FILE = "part-00000.parquet"
+# A job has ended, perhaps without rows; object stores have no empty folders.
+JOB_ENDED = "_SUCCESS"
 _ADDED = ("bytes", "copies")  # the columns of messages that are summed
 
 
@@ -88,16 +103,14 @@ class RowFilter(NamedTuple):
 ALL_ROWS = RowFilter()
 
 
-def open_traces(paths: Iterable[str | Path]) -> list[OpenedTrace]:
+def open_traces(paths: Iterable[PathInput]) -> list[OpenedTrace]:
     """The traces at these paths; a path may also be a folder of traces."""
     found: dict[str, OpenedTrace] = {}
-    for path in map(Path, paths):
-        if not path.is_dir():
-            raise TraceError(f"there is no trace at {path}")
-        # A trace that is still being written has a name with a dot in front.
-        inside = (p for p in sorted(path.iterdir()) if not p.name.startswith("."))
-        here = [path] if _is_trace(path) else [p for p in inside if _is_trace(p)]
+    for path in map(locate, paths):
+        here = [path] if holds_trace(path) else _traces_in(path)
         if not here:
+            if not path.is_dir():
+                raise TraceError(f"there is no trace at {path}")
             raise TraceError(f"{path} holds neither a trace nor folders that do")
         for folder in here:
             trace = _open(folder)
@@ -109,8 +122,10 @@ def open_traces(paths: Iterable[str | Path]) -> list[OpenedTrace]:
     return list(found.values())
 
 
-def _is_trace(path: Path) -> bool:
-    return path.is_dir() and any((path / name).exists() for name in (SCENARIO, *TABLES))
+def _traces_in(folder: AnyPath) -> list[AnyPath]:
+    """A trace that is still being written has a name with a dot in front."""
+    names = [n for n, is_folder in list_folder(folder).items() if is_folder and n[0] != "."]
+    return [folder / name for name in names if holds_trace(folder / name)]
 
 
 def count_rows(traces: Sequence[OpenedTrace]) -> int:
@@ -118,9 +133,11 @@ def count_rows(traces: Sequence[OpenedTrace]) -> int:
     return sum(group.rows for table in TABLES for group in list_row_groups(traces, table)[0])
 
 
-def _open(folder: Path) -> OpenedTrace:
+def _open(folder: AnyPath) -> OpenedTrace:
     try:
         scenario = from_json((folder / SCENARIO).read_bytes())
+    except StorageError:
+        raise
     except (OSError, ValueError):
         # The run is part of a path, in which Spark would escape other characters.
         return OpenedTrace(str(folder), re.sub(r"[^\w.-]", "-", folder.resolve().name), None)
@@ -137,30 +154,24 @@ def list_row_groups(
     found = [
         group
         for trace in traces
-        for group in row_groups_of_files(trace, table, files(Path(trace.path), table))
+        for group in row_groups_of_files(trace, table, files(locate(trace.path), table))
     ]
     return [group for group in found if not group.fault], [group for group in found if group.fault]
 
 
 def row_groups_of_files(
-    trace: OpenedTrace, table: str, parts: Iterable[Path], bounds: RowFilter = ALL_ROWS
+    trace: OpenedTrace, table: str, parts: Iterable[AnyPath], bounds: RowFilter = ALL_ROWS
 ) -> Iterator[RowGroup]:
     """The row groups of these files that may hold wanted rows; unusable files are included."""
-    run, scenario = trace.run, Path(trace.path, SCENARIO)
+    run, scenario = trace.run, locate(trace.path) / SCENARIO
     if bounds.runs is not None and run not in bounds.runs:
         return
     if strange := _foreign_version(scenario):
         yield RowGroup(run, table, str(scenario), 0, 0, -FOREVER, FOREVER, fault=strange)
         return
-    for file in parts:
-        try:
-            with pq.ParquetFile(file) as parquet:
-                faults = missing_or_mistyped(parquet.schema_arrow, TABLES[table])
-                footer = parquet.metadata
-        except (OSError, ValueError, pa.ArrowException) as error:
-            faults = [_fault(error)]
-        if faults:
-            yield RowGroup(run, table, str(file), 0, 0, -FOREVER, FOREVER, fault="; ".join(faults))
+    for file, footer, fault in _read_footers(table, list(parts)):
+        if fault:
+            yield RowGroup(run, table, str(file), 0, 0, -FOREVER, FOREVER, fault=fault)
             continue
         row = 0
         for number in range(footer.num_row_groups):
@@ -171,6 +182,20 @@ def row_groups_of_files(
             row += metadata.num_rows
 
 
+def _read_footers(table: str, parts: Sequence[AnyPath]) -> Iterator[tuple[AnyPath, Any, str]]:
+    """Each file with its footer, or with the reason why it cannot be used."""
+
+    def read(file: AnyPath) -> tuple[AnyPath, Any, str]:
+        try:
+            with open_parquet(file) as parquet:
+                faults = missing_or_mistyped(parquet.schema_arrow, TABLES[table])
+                return file, parquet.metadata, "; ".join(faults)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            return file, None, _fault(error)
+
+    return map_files(read, parts)
+
+
 def _time_range(metadata: Any) -> tuple[int, int]:
     for place in range(metadata.num_columns):
         column = metadata.column(place)
@@ -179,10 +204,12 @@ def _time_range(metadata: Any) -> tuple[int, int]:
     return -FOREVER, FOREVER
 
 
-def _foreign_version(scenario: Path) -> str:
+def _foreign_version(scenario: AnyPath) -> str:
     """Why this trace cannot be read, if its scenario has another schema version; else ""."""
     try:
         content = msgspec.json.decode(scenario.read_bytes(), type=dict[str, Any])
+    except StorageError:
+        raise
     except (OSError, ValueError, RecursionError):
         return ""
     version = content.get("schema")
@@ -192,7 +219,7 @@ def _foreign_version(scenario: Path) -> str:
 def _fault(error: Exception) -> str:
     """What is wrong with the file. An error of the machine may be temporary, and is raised."""
     passing = isinstance(error, OSError) and error.errno not in (None, errno.EACCES, errno.EISDIR)
-    if passing or isinstance(error, MemoryError):
+    if passing or isinstance(error, StorageError | MemoryError):
         raise error
     return f"cannot be read: {in_a_line(error)}"
 
@@ -204,7 +231,7 @@ def _batches(group: RowGroup, faults: list[str]) -> Iterator[tuple[int, pa.Recor
         faults.append(group.fault)
         return
     try:
-        with pq.ParquetFile(group.file, page_checksum_verification=True) as parquet:
+        with open_parquet(locate(group.file), page_checksum_verification=True) as parquet:
             for rows in parquet.iter_batches(ROW_GROUP, [group.row_group], schema.names):
                 columns = [rows.column(field.name).cast(field.type) for field in schema]
                 for column in columns:
@@ -247,7 +274,7 @@ def rejected_batches(columns: pa.Schema, some: Iterable[RowGroup]) -> Iterator[p
     """These columns of `REJECTED_ROWS`: the rows and files that `valid_batches` leaves out."""
     for group in some:
         for numbers, reasons in _invalid_rows(group):
-            name = Path(group.file).name
+            name = locate(group.file).name
             about = {
                 "table": pa.repeat(group.table, len(numbers)),
                 "file": pa.repeat(
@@ -297,17 +324,6 @@ def _with_run(columns: pa.Schema, run: str, rows: pa.RecordBatch) -> pa.RecordBa
 # On Spark.
 
 
-def distribute(spark: SparkSession, items: Sequence[Struct], kind: type[Struct]) -> DataFrame:
-    """The items as a DataFrame of one JSON column, with few items per partition."""
-    if not items:
-        return spark.createDataFrame([], "item string")
-    most = max(2 * spark.sparkContext.defaultParallelism, len(items) // 16)
-    assert all(isinstance(item, kind) for item in items)
-    texts = [(msgspec.json.encode(item).decode(),) for item in items]
-    rdd = spark.sparkContext.parallelize(texts, min(len(texts), most))
-    return spark.createDataFrame(rdd, "item string")
-
-
 def map_items(
     spark: SparkSession,
     items: Sequence[Any],
@@ -315,15 +331,22 @@ def map_items(
     work: Callable[[Any], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
 ) -> DataFrame:
-    """The Arrow batches that `work` makes from each item, on the workers."""
+    """The Arrow batches that `work` makes from each item, on the workers; few items per task.
+
+    Spark distributes the items' numbers. The items are sent with the function: as rows of a
+    DataFrame they would pass through one more Python process for each task.
+    """
+    assert all(isinstance(item, kind) for item in items)
+    texts = [msgspec.json.encode(item) for item in items]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for text in batch.column(0).to_pylist():
-                yield from work(msgspec.json.decode(text, type=kind))
+            for number in batch.column(0).to_pylist():
+                yield from work(msgspec.json.decode(texts[number], type=kind))
 
-    frame = distribute(spark, items, kind)
-    return frame.mapInArrow(run, from_arrow_schema(schema))
+    most = max(2 * spark.sparkContext.defaultParallelism, len(items) // 16)
+    numbers = spark.range(0, len(items), 1, max(1, min(len(items), most)))
+    return numbers.mapInArrow(run, from_arrow_schema(schema))
 
 
 def table_frame(spark: SparkSession, traces: Sequence[OpenedTrace], name: str) -> DataFrame:
@@ -361,26 +384,63 @@ def rejected_counts(spark: SparkSession, traces: Sequence[OpenedTrace]) -> DataF
 # Results.
 
 
-def write_result(frame: DataFrame, out: Path, name: str, runs: Sequence[str]) -> None:
-    """Write a result table, run by run. The old one is removed when the new one is complete."""
-    unfinished = out / f".{name}.unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
+def write_result(
+    frame: DataFrame, out: AnyPath, name: str, runs: Sequence[str], *, small: bool = False
+) -> None:
+    """Write a result table, one file for each run, which replaces that of an earlier analysis.
+
+    Workers write the files themselves: Spark would need a library of its own for each kind of
+    store. A `small` table passes through this process instead: that takes a fraction of the time in
+    which Spark begins a job. The rows are the same, in the same order.
+    """
+    folder = out / name
     columns = [column for column in frame.columns if column != "run"]
-    ordered = frame.select("run", *columns).repartition(1).sortWithinPartitions("run", *columns)
-    ordered.write.partitionBy("run").parquet(str(unfinished))
-    (out / name).mkdir(parents=True, exist_ok=True)
+    frame = frame.select("run", *columns)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for run in write_runs(batches, folder):
+            yield pa.record_batch({"run": [run]})
+
+    if small:
+        rows = frame.coalesce(1).sortWithinPartitions("run", *columns).toArrow()
+        written = set(write_runs(rows.to_batches(), folder))
+    else:
+        ordered = frame.repartition(1).sortWithinPartitions("run", *columns)
+        written = {row.run for row in ordered.mapInArrow(write, "run string").collect()}
     for run in runs:
-        part, place = unfinished / f"run={run}", out / name / f"run={run}"
-        shutil.rmtree(place, ignore_errors=True)
-        if part.exists():
-            part.replace(place)
-    shutil.rmtree(unfinished)
+        if run not in written:
+            remove_tree(folder / f"run={run}")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / JOB_ENDED, b"")
 
 
-def read_result(out: Path, name: str, run: str) -> list[dict[str, Any]]:
+def write_runs(batches: Iterable[pa.RecordBatch], folder: AnyPath) -> Iterator[str]:
+    """Write a file for each run, of rows that come run by run; give the runs.
+
+    A file has the same name and content whichever attempt at the task writes it.
+    """
+    pieces = (
+        (run, batch.filter(pc.equal(batch.column("run"), run)).drop_columns("run"))
+        for batch in batches
+        for run in pc.unique(batch.column("run")).to_pylist()
+    )
+    for run, rows in groupby(pieces, key=itemgetter(0)):
+        place = folder / f"run={run}"
+        place.mkdir(parents=True, exist_ok=True)
+        for name in list_names(place):  # of earlier versions
+            if name != RESULT_FILE and name[0] != ".":
+                (place / name).unlink(missing_ok=True)
+        whole = pa.Table.from_batches([piece for _, piece in rows])
+        write_whole(place / RESULT_FILE, encode_parquet(whole), attempt=uuid4().hex)
+        yield run
+
+
+def read_result(out: AnyPath, name: str, run: str) -> list[dict[str, Any]]:
     """The rows of a small result table of one run; none if the table is absent."""
     folder = out / name / f"run={run}"
     rows: list[dict[str, Any]] = []
-    for file in sorted(folder.glob("*.parquet")) if folder.is_dir() else ():
-        rows += pq.ParquetFile(file).read().to_pylist()
+    for file in list_names(folder):
+        if file.endswith(".parquet") and file[0] not in "._":
+            with open_parquet(folder / file) as parquet:
+                rows += parquet.read().to_pylist()
     return rows

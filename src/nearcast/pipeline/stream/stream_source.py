@@ -2,15 +2,15 @@
 
 An offset is a time, not a set of files: all publications before it have had `late` microseconds to
 be delivered, and are evaluated. So a batch is a time range, whatever files its rows are in, and its
-rows are the sums of `stream_windows`. The only state between batches is a snapshot of the interests
-in force at some time, so that a long trace is not read from its beginning again.
+rows are the sums of `stream_windows`. An offset lies between two windows, so a batch has all rows
+of its windows, and nothing needs to be remembered from batch to batch. A snapshot of the interests
+in force at some time only saves reading a long trace from its beginning again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from functools import cached_property
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
@@ -23,6 +23,7 @@ from nearcast.pipeline.stream.stream_windows import SUM_SCHEMA, StreamSlice, sli
 from nearcast.pipeline.truth.partitioning import TracePart, interests_in_force, split_times
 from nearcast.pipeline.truth.row_groups import TEXT_TYPE, concat_rows
 from nearcast.space.motion import FOREVER
+from nearcast.storage import AnyPath, encode_parquet, list_names, locate, write_whole
 from nearcast.trace.reader import files
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SUMMARY
@@ -33,7 +34,7 @@ ROWS_PER_SNAPSHOT = 1_000_000  # fewer rows of interests are rather read again i
 COUNTED_TABLES = ("publications", "deliveries", "messages")
 
 
-def open_single_trace(path: Path) -> OpenedTrace:
+def open_single_trace(path: AnyPath) -> OpenedTrace:
     """The trace at this path; an error if there are several, or if it cannot be followed."""
     opened, *others = open_traces([path])
     if others:
@@ -46,7 +47,8 @@ def open_single_trace(path: Path) -> OpenedTrace:
 class EvaluatedTraceSource(DataSource):
     """A growing trace as rows of `SUM_SCHEMA`, one time slice after the other.
 
-    Options: `span` and `late` (microseconds), `tasks` (at once), `keep` (a folder for its state).
+    Options: `begin` (where windows begin), `span` (of a window), `late`, all in microseconds;
+    `tasks` (at once), `keep` (a folder for snapshots).
     """
 
     @classmethod
@@ -64,26 +66,33 @@ class EvaluatedTraceReader(DataSourceStreamReader):
     """An offset is the time before which everything has been evaluated."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.trace = Path(options["path"])
-        self.span, self.late, self.tasks = (int(options[n]) for n in ("span", "late", "tasks"))
-        self.keep = Path(options["keep"])
-        self.footers: dict[
-            Path, list[RowGroup]
-        ] = {}  # files never change once they have their names
+        self.trace, self.keep = locate(options["path"]), locate(options["keep"])
+        self.begin, self.span, self.late, self.tasks = (
+            int(options[name]) for name in ("begin", "span", "late", "tasks")
+        )
+        # By file, which never changes once it has its name.
+        self.footers: dict[str, list[RowGroup]] = {}
         self.others_before = 0
 
+    @cached_property
+    def opened(self) -> OpenedTrace:
+        return open_single_trace(self.trace)
+
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        return {"t": 0}
+        return {"t": self.begin}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(BATCH_ROWS)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        begin = start["t"]
         complete = (self.trace / SUMMARY).exists()  # checked first, because it is written last
         until = END if complete else self.complete_until() - self.late
         if isinstance(limit, ReadMaxRows):
-            until = min(until, self.offset_after_rows(start["t"], limit.max_rows))
-        return {"t": max(start["t"], until)}
+            enough = self.offset_after_rows(begin, limit.max_rows)
+            until = min(until, max(begin + self.span, enough))
+        whole = until if until == END else until - until % self.span
+        return {"t": max(begin, whole)}
 
     def complete_until(self) -> int:
         """The time up to which all rows are there, if none is late.
@@ -102,10 +111,13 @@ class EvaluatedTraceReader(DataSourceStreamReader):
 
     def groups(self, table: str) -> list[RowGroup]:
         """The row groups that are there now; a file without a valid footer has none."""
-        for part in files(self.trace, table):
-            if part not in self.footers:
-                found = row_groups_of_files(open_single_trace(self.trace), table, [part])
-                self.footers[part] = [group for group in found if not group.fault]
+        fresh = [part for part in files(self.trace, table) if str(part) not in self.footers]
+        if fresh:
+            found: dict[str, list[RowGroup]] = {str(part): [] for part in fresh}
+            for group in row_groups_of_files(self.opened, table, fresh):
+                if not group.fault:
+                    found[group.file].append(group)
+            self.footers |= found
         return [group for some in self.footers.values() for group in some if group.table == table]
 
     def offset_after_rows(self, begin: int, rows: int) -> int:
@@ -122,7 +134,6 @@ class EvaluatedTraceReader(DataSourceStreamReader):
         begin, until = start["t"], end["t"]
         if begin == until:
             return []
-        run = open_single_trace(self.trace).run
         publications, deliveries, messages = (
             overlapping(
                 self.groups(name), begin, until + (self.late if name == "deliveries" else 0)
@@ -138,7 +149,7 @@ class EvaluatedTraceReader(DataSourceStreamReader):
             InputPartition(
                 StreamSlice(
                     TracePart(
-                        run,
+                        self.opened.run,
                         low,
                         high,
                         overlapping(publications, low, high),
@@ -171,7 +182,7 @@ def overlapping(groups: Sequence[RowGroup], begin: int, end: int) -> list[RowGro
 
 
 def interests_since_snapshot(
-    keep: Path, interests: Sequence[RowGroup], begin: int
+    keep: AnyPath, interests: Sequence[RowGroup], begin: int
 ) -> list[RowGroup]:
     """Row groups with all interests in force from `begin` on: a snapshot and what came later.
 
@@ -186,7 +197,7 @@ def interests_since_snapshot(
     return [*kept, *(group for group in interests if group.last >= moment)]
 
 
-def save_snapshot(keep: Path, interests: Sequence[RowGroup], moment: int) -> None:
+def save_snapshot(keep: AnyPath, interests: Sequence[RowGroup], moment: int) -> None:
     """Store the interests in force at `moment` if they are costly to find; delete older ones."""
     known = interests_since_snapshot(keep, interests, moment)
     if sum(group.rows for group in known if group.first < moment) < ROWS_PER_SNAPSHOT:
@@ -194,24 +205,23 @@ def save_snapshot(keep: Path, interests: Sequence[RowGroup], moment: int) -> Non
     before = snapshot_files(keep)
     held = interests_in_force(known, moment)
     file = snapshot_file(keep, moment)
-    hidden = file.with_name(f".{file.name}.unfinished")
     file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(with_all_columns(held), hidden)
-    hidden.replace(file)
+    write_whole(file, encode_parquet(with_all_columns(held)))
     for old in before:
         if old != file:
             old.unlink()
 
 
-def snapshot_file(keep: Path, moment: int) -> Path:
+def snapshot_file(keep: AnyPath, moment: int) -> AnyPath:
     return keep / "interests" / f"{moment}.parquet"
 
 
-def snapshot_files(keep: Path) -> list[Path]:
-    return sorted((keep / "interests").glob("[0-9]*.parquet"))
+def snapshot_files(keep: AnyPath) -> list[AnyPath]:
+    folder = keep / "interests"
+    return [folder / name for name in list_names(folder) if name[0].isdecimal()]
 
 
-def snapshot_time(file: Path) -> int:
+def snapshot_time(file: AnyPath) -> int:
     return int(file.stem)
 
 

@@ -52,16 +52,9 @@ class StreamSlice(Struct, frozen=True):
 
 
 def slice_sums(time_slice: StreamSlice) -> Iterator[pa.RecordBatch]:
-    """Rows of `SUM_SCHEMA`, to be added up, and a last row that moves the watermark."""
+    """Rows of `SUM_SCHEMA`, to be added up."""
     yield from _delivery_sums(time_slice)
     yield from _message_sums(time_slice)
-    yield _watermark_row(time_slice)
-
-
-def _watermark_row(time_slice: StreamSlice) -> pa.RecordBatch:
-    """A row without counts at the end of the slice."""
-    row = {"run": time_slice.part.run, "t": time_slice.part.end}
-    return pa.RecordBatch.from_pylist([row], SUM_SCHEMA)
 
 
 def _delivery_sums(time_slice: StreamSlice) -> Iterator[pa.RecordBatch]:

@@ -1,27 +1,26 @@
 """Windows of delivery, latency and traffic over a growing trace, by Structured Streaming.
 
 Event time is the trace's own `t`. Publications are compared with the exact truth when they have had
-`late_s` seconds to be delivered. The source (`stream_source`) emits sums, one time slice after the
-other; a row at the end of a slice moves Spark's watermark there, so each window is written once,
-complete. When the run has ended by itself, the remaining windows are written. Rows later than
-`late_s` are left out here; the jobs over finished traces count them.
+`late_s` seconds to be delivered. The source (`stream_source`) emits sums; a batch has all sums of
+its windows, so each window is written once, complete. When the run has ended by itself, the
+remaining windows are written. Rows later than `late_s` are left out here; the jobs over finished
+traces count them.
 
-The offset and the sums of open windows are stored under `out`. A restart, after a clean stop or a
-kill, continues where the last complete batch ended.
+A file of windows is named by the time at which its last window ends. That is all that a restart,
+after a clean stop or a kill, needs to know: it continues there. What Spark itself writes down about
+the stream is of no use later.
 """
 
-import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import sleep
 from typing import Any
 
 import msgspec
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -29,6 +28,16 @@ from nearcast.errors import StoppedError, TraceError
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.pipeline.spark.storage import OpenedTrace
 from nearcast.pipeline.stream.stream_source import EvaluatedTraceSource, open_single_trace
+from nearcast.storage import (
+    AnyPath,
+    encode_parquet,
+    list_names,
+    locate,
+    map_files,
+    open_parquet,
+    remove_tree,
+    write_whole,
+)
 from nearcast.trace.sinks import SUMMARY
 
 TABLE = "windows"
@@ -58,8 +67,8 @@ OnWindows = Callable[[Sequence[Window]], None]
 
 def follow(
     spark: SparkSession,
-    trace: Path,
-    out: Path,
+    trace: AnyPath,
+    out: AnyPath,
     window_s: float = 1.0,
     late_s: float = 5.0,
     on_windows: OnWindows = lambda _: None,
@@ -70,6 +79,7 @@ def follow(
     Returns true when the run has ended and all windows are written, false when `stopped` says so;
     the current batch is finished first.
     """
+    span = round(window_s * 1e6)
     if window_s <= 0 or late_s < 0:
         raise ValueError(f"window_s must be above 0 and late_s not below, not {window_s}, {late_s}")
     opened = open_single_trace(trace)
@@ -80,49 +90,51 @@ def follow(
     def show(found: Sequence[Window]) -> None:
         latest.extend(found)
         live = msgspec.json.encode({"windows": list(latest)})
-        _write_atomically(out / "live.json", lambda hidden: hidden.write_bytes(live))
+        write_whole(out / "live.json", live)
 
-    def keep(batch: DataFrame, number: int) -> None:
+    def keep(batch: DataFrame, _: int) -> None:
         if stopped():
             raise StoppedError
-        part = place / f"part-{number:08}.parquet"
         try:
-            rows = batch.drop("run").toArrow().sort_by("second")
+            rows = add_up_windows(batch).drop("run").toArrow().sort_by("second")
         except Exception as why:
             # Spark searches the message by a pattern, and its stack is too small for a long one.
             raise RuntimeError(str(why)) from None
-        # After a kill, a batch is repeated; its file may exist already.
-        if len(rows) and not part.exists():
-            _write_atomically(part, lambda hidden: pq.write_table(rows, hidden))
+        if len(rows):
+            end = round(rows["second"][-1].as_py() * 1e6) + span
+            write_whole(window_file(place, end), encode_parquet(rows))
             found = msgspec.convert(rows.to_pylist(), list[Window])
             show(found)
             on_windows(found)
 
-    show(_read_windows(window_files(place)[-MONITOR_WINDOWS:]))
+    written = window_files(place)
+    show(_read_windows(written[-MONITOR_WINDOWS:]))
     spark.dataSource.register(EvaluatedTraceSource)
     evaluated = (
         spark.readStream.format("nearcast-evaluated")
-        .options(span=str(round(window_s * 1e6)), late=str(round(late_s * 1e6)))
+        .options(span=str(span), late=str(round(late_s * 1e6)))
+        .option("begin", str(max(map(window_end, written), default=0)))
         .option("tasks", str(spark.sparkContext.defaultParallelism))
         .option("keep", str((out / "following").resolve()))
         .load(str(trace.resolve()))
     )
-    query = start_query(
-        aggregate_windows(evaluated, round(window_s * 1e6))
-        .writeStream.foreachBatch(keep)
-        .option("checkpointLocation", str(out / "following" / "checkpoint"))
-        .trigger(processingTime=f"{max(round(window_s * 1000), 1)} milliseconds")
-    )
-    return _wait_for_end(query, trace, stopped)
+    with TemporaryDirectory(prefix="nearcast-stream-") as scratch:
+        query = start_query(
+            evaluated.writeStream.foreachBatch(keep)
+            .option("checkpointLocation", Path(scratch).as_uri())
+            .trigger(processingTime=f"{max(round(window_s * 1000), 1)} milliseconds")
+        )
+        return _wait_for_end(query, trace, stopped)
 
 
-def _wait_for_end(query: StreamingQuery, trace: Path, stopped: Callable[[], bool]) -> bool:
+def _wait_for_end(query: StreamingQuery, trace: AnyPath, stopped: Callable[[], bool]) -> bool:
+    pause_s = 0.1 if isinstance(trace, Path) else 1.0  # a store is not asked that often
     with ThreadPoolExecutor(1) as pool:
         ending = None
         while query.isActive and not stopped() and not (ending and ending.done()):
             if ending is None and (trace / SUMMARY).exists():
                 ending = pool.submit(query.processAllAvailable)
-            sleep(0.1)
+            sleep(pause_s)
         # Wait for the end of the current batch. If the next one begins meanwhile, it refuses.
         while query.isActive and query.status["isTriggerActive"]:
             sleep(0.05)
@@ -133,18 +145,17 @@ def _wait_for_end(query: StreamingQuery, trace: Path, stopped: Callable[[], bool
     return not stopped()
 
 
-def read_windows(out: Path, run: str) -> list[Window]:
+def read_windows(out: AnyPath, run: str) -> list[Window]:
     """The windows of a run that have been written so far."""
     return _read_windows(window_files(out / TABLE / f"run={run}"))
 
 
-def aggregate_windows(evaluated: DataFrame, span: int) -> DataFrame:
-    """Windows of one span each from their sums. A row without counts gives no window."""
-    timed = evaluated.withColumn("time", f.timestamp_micros("t")).withWatermark("time", "0 seconds")
+def add_up_windows(sums: DataFrame) -> DataFrame:
+    """Windows from the sums of a batch, which has all sums of its windows."""
     return query_sql(
         """
         SELECT run,
-               unix_micros(window.start) / 1e6 AS second,
+               t / 1e6                         AS second,
                publications,
                correct + missed                AS expected,
                correct + spurious + duplicates AS delivered,
@@ -177,7 +188,7 @@ def aggregate_windows(evaluated: DataFrame, span: int) -> DataFrame:
                )                               AS kinds
         FROM (
             SELECT run,
-                   window(time, '{span} microseconds')             AS window,
+                   t,
                    sum(publications)                               AS publications,
                    sum(correct)                                    AS correct,
                    sum(missed)                                     AS missed,
@@ -191,13 +202,11 @@ def aggregate_windows(evaluated: DataFrame, span: int) -> DataFrame:
                    collect_list(
                        if(kind IS NULL, NULL, struct(kind, messages, bytes))
                    )                                               AS sent
-            FROM {timed}
-            GROUP BY run, window(time, '{span} microseconds')
+            FROM {sums}
+            GROUP BY run, t
         )
-        WHERE publications IS NOT NULL
         """,
-        timed=timed,
-        span=span,
+        sums=sums,
     )
 
 
@@ -205,44 +214,54 @@ def aggregate_windows(evaluated: DataFrame, span: int) -> DataFrame:
 
 
 def _claim_folder(
-    trace: OpenedTrace, out: Path, place: Path, window_s: float, late_s: float
+    trace: OpenedTrace, out: AnyPath, place: AnyPath, window_s: float, late_s: float
 ) -> None:
     """Write into `out` what it holds, so that no other windows are mixed in.
 
     A new start removes the windows of an earlier one.
     """
     claim = {
-        "trace": str(Path(trace.path).resolve()),
+        "version": 2,  # of the names of files
+        "trace": str(locate(trace.path).resolve()),
         "run": trace.run,
         "window_s": float(window_s),
         "late_s": float(late_s),
     }
     file = out / "following" / "claim.json"
+    place.mkdir(parents=True, exist_ok=True)
     if file.exists():
         before = msgspec.json.decode(file.read_bytes())
         if before != claim:
             raise TraceError(f"{out} follows {before}; begin another folder for {claim}")
         return
-    shutil.rmtree(place, ignore_errors=True)
+    remove_tree(place)
     for folder in (place, file.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    _write_atomically(file, lambda hidden: hidden.write_bytes(msgspec.json.encode(claim)))
+    write_whole(file, msgspec.json.encode(claim))
 
 
-def _write_atomically(file: Path, write: Callable[[Path], object]) -> None:
-    """Write to a hidden file, then rename it: the file is complete or absent."""
-    hidden = file.with_name(f".{file.name}.unfinished")
-    write(hidden)
-    hidden.replace(file)
+def window_file(place: AnyPath, end: int) -> AnyPath:
+    """The file whose last window ends at this time, in microseconds."""
+    return place / f"part-{end:018}.parquet"
 
 
-def window_files(place: Path) -> list[Path]:
-    return sorted(place.glob("part-*.parquet"))
+def window_end(file: AnyPath) -> int:
+    return int(file.stem.removeprefix("part-"))
 
 
-def _read_windows(parts: Sequence[Path]) -> list[Window]:
-    rows = [row for part in parts for row in pq.ParquetFile(part).read().to_pylist()]
+def window_files(place: AnyPath) -> list[AnyPath]:
+    return [place / name for name in list_names(place) if name.startswith("part-")]
+
+
+def _read_windows(parts: Sequence[AnyPath]) -> list[Window]:
+    rows = [row for some in map_files(_read_rows, parts) for row in some]
     return msgspec.convert(rows, list[Window])
+
+
+def _read_rows(part: AnyPath) -> list[dict[str, Any]]:
+    with open_parquet(part) as file:
+        rows: list[dict[str, Any]] = file.read().to_pylist()
+        return rows
 
 
 def start_query(rows: DataStreamWriter) -> StreamingQuery:

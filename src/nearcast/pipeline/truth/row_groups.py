@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from nearcast.pipeline.spark import storage
 from nearcast.pipeline.spark.storage import RowGroup
 from nearcast.space.motion import FASTEST
 from nearcast.space.shapes import LARGEST
+from nearcast.storage import locate, open_parquet
 from nearcast.trace.rules import RULES
 from nearcast.trace.schema import IDS_END, SHAPES, TABLES
 
@@ -42,7 +42,7 @@ def read_row_group(group: RowGroup) -> pa.Table:
     names = [name for name in schema.names if name != "bytes" or group.table != "publications"]
     texts = [name for name in names if schema.field(name).type == pa.string()]
     try:
-        with pq.ParquetFile(group.file, read_dictionary=texts) as file:
+        with open_parquet(locate(group.file), read_dictionary=texts) as file:
             rows = file.read_row_group(group.row_group, schema.names, use_threads=False)
         rows = rows.cast(
             pa.schema([(f.name, TEXT_TYPE if f.name in texts else f.type) for f in schema])
