@@ -389,7 +389,7 @@ def _explained(file: RemotePath) -> Iterator[None]:
     """Errors name the file and the reason in one line."""
     try:
         yield
-    except StorageError:
+    except (StorageError, ModuleNotFoundError):
         raise
     except FileNotFoundError:
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(file)) from None

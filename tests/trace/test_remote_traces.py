@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from nearcast.errors import TraceError
+from nearcast.errors import StorageError, TraceError
 from nearcast.monitor.replay import TraceReplay
 from nearcast.pipeline.importers import import_movement
 from nearcast.scenario import Scenario
@@ -145,3 +145,16 @@ def test_a_store_that_goes_away_ends_the_trace_in_one_line(
     assert validate(remote).tables["notes"].rows == 1
     with pytest.raises(Exception, match=r"^s3://\S+: AWS Error"):
         validate(folder.path)
+
+
+def test_a_file_that_a_store_does_not_give_is_not_called_damaged(
+    remote: RemotePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(SMALL, remote)
+
+    def fail(file: RemotePath, **_: object) -> None:
+        raise StorageError(f"{file}: out of reach")
+
+    monkeypatch.setattr("nearcast.trace.validate.open_parquet", fail)
+    with pytest.raises(StorageError, match="out of reach"):
+        validate(remote)
