@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nearcast.cli.common import Parser, keep_pandas_out, write_json, write_lines
+from nearcast.cli.common import Parser, write_json, write_lines
+from nearcast.extras import keep_pandas_out
 
 DEFAULT_WALKERS = 300  # bots, without --bots
 DEFAULT_SHIPS = 24  # bots, without --bots
