@@ -225,12 +225,14 @@ def test_a_killed_sweep_leaves_whole_traces_and_goes_on_where_it_was(
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        for _ in range(1200):
+        begun = time.monotonic()
+        while True:
             names = list(folders(out)) if (out / "traces").exists() else []
             whole = [name for name in names if name[0] != "."]
             if len(whole) >= 2 and len(whole) < len(names):
                 break
             assert killed.poll() is None, "the sweep ended before it could be killed"
+            assert time.monotonic() - begun < 300, "the sweep has not begun"
             time.sleep(0.05)
     finally:
         os.killpg(killed.pid, signal.SIGKILL)  # the driver and its JVM, with no time to say goodbye

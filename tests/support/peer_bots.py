@@ -36,7 +36,7 @@ def counted(spark: SparkSession, trace: Path, out: Path) -> tuple[AnalysisSummar
 def awareness_of(spark: SparkSession, traces: list[Path]) -> list[dict[str, Any]]:
     """The latter alone, of several traces in one query."""
     opened = storage.open_traces(traces)
-    tables = Tables(spark, opened)
+    tables = Tables(spark, opened, small=True)
     totals = {
         row.run: row.asDict() for row in run_job(awareness.awareness_totals, tables).collect()
     }

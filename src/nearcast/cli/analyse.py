@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.common import MASTER, Parser, path_argument, write_json, write_lines
+from nearcast.extras import keep_pandas_out
 
 if TYPE_CHECKING:
     from threading import Event
@@ -53,6 +54,7 @@ def add_analyse(commands: Any) -> Parser:
 
 
 def run_analyse(arguments: argparse.Namespace) -> int:
+    keep_pandas_out()
     first = arguments.traces[0]
     out = arguments.out or first.with_name(f"{first.resolve().name}-analysis")
     if arguments.follow:

@@ -5,7 +5,6 @@ Command modules import what they need when they run, so that `--help` answers at
 
 import argparse
 import sys
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,27 +24,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
-class _HidePandas(MetaPathFinder):
-    def find_spec(self, name: str, *_: Any) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name=name)
-
-
-def keep_pandas_out() -> None:
-    """For processes that serve: pyarrow imports pandas with its first array, if it is installed.
-
-    That takes a quarter of the time in which a node starts, and memory, and nobody uses it.
-    """
-    if "pandas" in sys.modules:
-        return
-    import pyarrow
-
-    finder = _HidePandas()
-    sys.meta_path.insert(0, finder)
-    pyarrow.array([])  # it looks once
-    sys.meta_path.remove(finder)
 
 
 def path_argument(text: str) -> "AnyPath":

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from nearcast.cli.common import (
     A_TRACE,
     Parser,
-    keep_pandas_out,
     path_argument,
     write_json,
     write_lines,
 )
+from nearcast.extras import keep_pandas_out
 
 if TYPE_CHECKING:
     from nearcast.storage import AnyPath

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.clients import QUICK_START
-from nearcast.cli.common import SETTINGS_FILE, Parser, keep_pandas_out, write_json, write_lines
+from nearcast.cli.common import SETTINGS_FILE, Parser, write_json, write_lines
+from nearcast.extras import keep_pandas_out
 
 if TYPE_CHECKING:
     from nearcast.server.server import Server

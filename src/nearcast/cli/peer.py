@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.common import Parser, keep_pandas_out, path_argument, split_setting, write_lines
+from nearcast.cli.common import Parser, path_argument, split_setting, write_lines
+from nearcast.extras import keep_pandas_out
 from nearcast.protocols import PROTOCOLS
 
 if TYPE_CHECKING:

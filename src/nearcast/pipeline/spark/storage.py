@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from nearcast.errors import StorageError, TraceError
+from nearcast.extras import keep_pandas_out
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.scenario import Scenario, from_json
 from nearcast.space.motion import FOREVER
@@ -340,6 +341,7 @@ def map_items(
     texts = [msgspec.json.encode(item) for item in items]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_pandas_out()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from work(msgspec.json.decode(texts[number], type=kind))
