@@ -225,7 +225,7 @@ def test_a_killed_sweep_leaves_whole_traces_and_goes_on_where_it_was(
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        for _ in range(1200):
+        for _ in range(12_000):
             names = list(folders(out)) if (out / "traces").exists() else []
             whole = [name for name in names if name[0] != "."]
             if len(whole) >= 2 and len(whole) < len(names):
