@@ -42,7 +42,7 @@ from nearcast.trace.sinks import SUMMARY
 
 TABLE = "windows"
 MONITOR_WINDOWS = 300  # the latest windows, for a monitor
-START_ATTEMPTS = 6
+START_ATTEMPTS = 30
 
 
 class Window(msgspec.Struct, frozen=True):
