@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -209,7 +210,7 @@ def run(arguments: list[str], folder: str, environment: dict[str, str], files: l
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        traceback.print_exc()
     finally:
         for file in (sys.stdout, sys.stderr):
             try:
