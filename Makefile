@@ -36,6 +36,7 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/signing.py
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/cluster.py
+	$(BIN)/python benchmarks/cluster_cores.py
 	$(BIN)/python benchmarks/hostile.py
 
 setup: .venv/ready
