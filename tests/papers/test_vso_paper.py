@@ -156,6 +156,19 @@ def test_bandwidth_is_of_the_last_third_and_of_the_role_in_each_second(
     assert (up_max, up_min) == (pytest.approx(130 / 3), pytest.approx(107 / 3))
 
 
+def test_of_a_long_run_only_the_end_is_measured(spark: SparkSession) -> None:
+    notes = noted("a", (0.0, 1, "matcher"))
+    messages = [
+        {"run": "a", "t": BEGIN + t * SECOND, "node": 1, "to": 3, "bytes": 10, "lost": False,
+         "kind": "vso.post", "copies": 1}
+        for t in (205, 259, 260, 299)
+    ]  # fmt: skip
+    tables = frames(spark, notes, 300) | {"messages": rows_of(spark, "messages", messages)}
+    by_node = by_keys(jobs.bandwidth_by_node(**tables), ("run", "matches", "node"))
+    assert measured_from(300.0) == 260.0
+    assert by_node[("a", True, 1)][0] == 2
+
+
 def test_an_epoch_that_two_owners_took_is_disputed(spark: SparkSession) -> None:
     owners = [(5, 1, 1.0), (5, 2, 2.0), (5, 2, 2.0), (6, 1, 1.0), (6, 3, 1.0)]
     notes = [
