@@ -3,6 +3,7 @@
 from collections import defaultdict
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -49,9 +50,9 @@ def test_row_groups_that_cannot_have_a_row_are_not_read(
     read: list[int] = []
     original = selection._read_group
 
-    def counted(table: str, group: selection.TableGroup, *more: object) -> object:
+    def counted(table: str, group: selection.TableGroup, *more: Any) -> Any:
         read.append(group.number)
-        return original(table, group, *more)  # type: ignore[arg-type]
+        return original(table, group, *more)
 
     monkeypatch.setattr(selection, "_read_group", counted)
     found = select_rows(trace, "messages", {"publication": [12]}).to_pylist()
