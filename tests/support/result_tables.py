@@ -71,6 +71,11 @@ def delivery(missed: int) -> dict[str, Columns]:
             "publication": [5, 6], "subscription": [8, 9], "node": [1, 3], "t": [5_000, 2_006_000],
             "second": [0, 2], "x": [10.0, 90.0], "y": [10.0, 40.0], "z": [0.0, 0.0],
         },
+        "miss_causes": {"cause": ["lost", "crashed"], "misses": [1, missed - 1]},
+        "miss_stories": {
+            "cause": ["crashed", "lost"], "publication": [5, 6], "subscription": [8, 9],
+            "node": [1, 3], "t": [5_000, 2_006_000], "story": ["five\nand why", "six\nand why"],
+        },
         "rejected": {
             "table": ["interests"], "file": ["interests/0.parquet"], "reason": ["negative radius"],
             "rows": [4242],

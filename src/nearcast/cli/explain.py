@@ -13,10 +13,10 @@ it. Without a publication: how many misses there are of which cause, and some to
 """
 EXAMPLES = """\
 examples:
-  nearcast simulate client-server --set loss=0.05 --trace lossy
+  nearcast simulate client-server --nodes 40 --seconds 5 --set loss=0.05 --trace lossy
   nearcast explain lossy
-  nearcast explain lossy 158913789953
-  nearcast explain lossy 158913789953 158913789952 --json
+  nearcast explain lossy 42949672962
+  nearcast explain lossy 42949672962 12884901888 --json
 """
 
 

@@ -1,7 +1,7 @@
 """Runs the analysis jobs over traces and writes their result tables.
 
 A job is a function that has the name of its result table; its parameters name the tables that it
-reads. So the list below is all the wiring there is.
+reads (`traces`: where they are). So the list below is all the wiring there is.
 """
 
 import inspect
@@ -15,7 +15,7 @@ from msgspec import Struct
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from nearcast.pipeline.jobs import awareness, delivery, hotspots, overlay, traffic
+from nearcast.pipeline.jobs import awareness, delivery, hotspots, misses, overlay, traffic
 from nearcast.pipeline.spark import storage
 from nearcast.pipeline.spark.session import LEAN_ROWS, is_local
 from nearcast.pipeline.spark.sql import drop_view, keep_view
@@ -37,6 +37,8 @@ GROUPS: dict[str, tuple[Job, ...]] = {
         delivery.popularity,
         delivery.false_positives_by_level,
         delivery.missed_places,
+        misses.miss_causes,
+        misses.miss_stories,
     ),
     "traffic": (
         traffic.traffic_totals,
@@ -69,6 +71,7 @@ JOBS: tuple[Job, ...] = tuple(job for jobs in GROUPS.values() for job in jobs)
 INTERMEDIATE_TABLES: dict[str, Job] = {
     "origins": delivery.origins,
     "pairs": delivery.pairs,
+    "judged_misses": misses.judged_misses,
     "awareness_pairs": awareness.awareness_pairs,
 }
 CONCURRENT_JOBS = 4
@@ -105,7 +108,7 @@ class Tables:
     def __init__(
         self, spark: SparkSession, traces: Sequence[OpenedTrace], *, small: bool = False
     ) -> None:
-        self._spark, self._traces = spark, traces
+        self._spark, self.traces = spark, traces
         self._made: dict[str, DataFrame] = {}
         self._origins: list[DataFrame] = []  # Spark updates their counters while they are made
         self._making = RLock()
@@ -122,9 +125,9 @@ class Tables:
 
     def _make(self, name: str) -> DataFrame:
         if name in TABLES:
-            return storage.table_frame(self._spark, self._traces, name)
+            return storage.table_frame(self._spark, self.traces, name)
         if name == "expected":
-            return expected_deliveries(self._spark, self._traces)
+            return expected_deliveries(self._spark, self.traces)
         return run_job(INTERMEDIATE_TABLES[name], self)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
@@ -143,7 +146,8 @@ class Tables:
 
 
 def run_job(job: Job, tables: Tables) -> DataFrame:
-    return job(**{name: tables[name] for name in inspect.signature(job).parameters})
+    names = inspect.signature(job).parameters
+    return job(**{name: tables.traces if name == "traces" else tables[name] for name in names})
 
 
 def analyse(

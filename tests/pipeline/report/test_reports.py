@@ -327,6 +327,18 @@ def test_in_a_browser_the_slider_moves_the_map(browser: Any, several: Path) -> N
     assert complaints == []
 
 
+def test_in_a_browser_a_click_on_a_miss_shows_its_story(browser: Any, alone: Path) -> None:
+    page, complaints = opened(browser, alone)
+    story = page.locator("[data-stories] pre")
+    assert not story.is_visible()
+    for publication, told in (("6", "six\nand why"), ("5", "five\nand why")):
+        row = page.locator("[data-stories] tbody tr").filter(has_text=publication)
+        row.get_by_role("button").click()
+        assert (story.is_visible(), story.text_content()) == (True, told)
+        assert page.locator("tr.chosen").count() == 1
+    assert complaints == []
+
+
 def test_in_a_browser_the_slider_shows_what_was_missed_then(browser: Any, several: Path) -> None:
     page, complaints = opened(browser, several)
     dots = "[...document.querySelectorAll('#world g.above > path')].map(p => p.getAttribute('d'))"

@@ -37,6 +37,7 @@ from nearcast.pipeline.report.results import (
 )
 
 MAX_ROWS = 50  # rows of a table that a page shows for each run
+MAX_STORY = 20_000  # characters of a miss's story
 Formatter = Callable[[Any], str]
 
 
@@ -146,6 +147,8 @@ TOP_ROWS_TABLES = [
         Column("level", "level", number), Column("nodes", "nodes"), Column("carried", "carried"),
         Column("unwanted", "unwanted"), Column("rate_mean", "of each node, mean", share),
         Column("rate_std", "standard deviation", share)], ("carried",)),
+    TopRowsTable("Delivery", "miss_causes", "Why publications were missed", [
+        Column("cause", "cause", text), Column("misses", "misses")], ("misses",)),
     TopRowsTable("Traffic", "traffic_by_kind", "Kinds of messages", [
         Column("kind", "kind", text), Column("messages", "messages"), Column("bytes", "bytes"),
         Column("lost", "lost"), Column("carries", "with a publication", share)], ("bytes",)),
@@ -235,6 +238,36 @@ def top_rows_table(results: Results, one: TopRowsTable) -> str:
     broad = " broad" if several or len(one.columns) > 6 else ""
     more = rest if left_out else ""
     return f'<div class="card{broad}">{title}{sortable_table(heads, rows)}{more}</div>'
+
+
+MISS_COLUMNS = [
+    Column("cause", "cause", text), Column("publication", "publication", text),
+    Column("subscription", "subscription", text), Column("node", "node", text),
+]  # fmt: skip
+
+
+def miss_stories(results: Results) -> str:
+    """Some misses of each cause; a click on one shows its story."""
+    several = len(results.runs) > 1
+    rows: list[str] = []
+    stories: list[str] = []
+    for run, table in results.with_rows("miss_stories").items():
+        whose = run_cell(results, run) if several else ""
+        names = [*(each.name for each in MISS_COLUMNS), "story"]
+        values = (column(table, name).to_pylist() for name in names)
+        for *row, story in zip(*values, strict=True):
+            cells = "".join(map(table_cell, MISS_COLUMNS, row))
+            show = '<td data-value=""><button type="button">show</button></td>'
+            rows.append(f'<tr data-story="{len(stories)}">{whose}{cells}{show}</tr>')
+            stories.append(clean(story or "", MAX_STORY))
+    heads = [("", "run")] if several else []
+    heads += [("", "cause"), *(("number", each.head) for each in MISS_COLUMNS[1:]), ("", "story")]
+    embedded = msgspec.json.encode(stories).decode().replace("<", "\\u003c")
+    return (
+        '<div class="card broad" data-stories><h3>Some misses, and why</h3>'
+        f"{sortable_table(heads, rows)}<pre hidden></pre>"
+        f'<script type="application/json">{embedded}</script></div>'
+    )
 
 
 def summary_table(results: Results, one: SummaryTable) -> str:

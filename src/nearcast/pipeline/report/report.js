@@ -23,6 +23,19 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
+// Misses: a click on one shows its story.
+for (const card of document.querySelectorAll("[data-stories]")) {
+  const stories = JSON.parse(card.querySelector("script").textContent);
+  const shown = card.querySelector("pre");
+  card.querySelector("tbody").addEventListener("click", (press) => {
+    const row = press.target.closest("tr");
+    if (!row) return;
+    for (const each of row.parentElement.rows) each.classList.toggle("chosen", each === row);
+    shown.textContent = stories[row.dataset.story];
+    shown.hidden = false;
+  });
+}
+
 // Frames: one slider moves all plots of its group.
 const groups = {};
 for (const figure of document.querySelectorAll("figure[data-group]")) {

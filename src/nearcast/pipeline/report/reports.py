@@ -73,6 +73,10 @@ def section(results: Results, title: str) -> tuple[str, list[Plot]]:
             needed[listing.table] = None
             if results.with_rows(listing.table):
                 tables.append(page.top_rows_table(results, listing))
+    if title == "Delivery":
+        needed["miss_stories"] = None
+        if results.with_rows("miss_stories"):
+            tables.append(page.miss_stories(results))
     html = page.section(
         title,
         page.grid([page.figure(plot) for plot in plots if not plot.frames]),
