@@ -215,7 +215,7 @@ def draw_table(measures: VSOMeasures) -> list[Plot]:
     theirs = Series(name="the paper's", x=places, y=paper, style=series_style(1), shape="bar")
     return legend_chart(
         "table-1",
-        "Matchers, in the last third of a run",
+        "Matchers, at the end of a run",
         Axis("nodes", label, low=-0.5, high=len(found) - 0.5),
         Axis("matchers", number, low=0),
         [ours, theirs],

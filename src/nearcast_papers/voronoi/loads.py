@@ -170,9 +170,9 @@ def check_peaks(measures: VSOMeasures) -> tuple[str, bool]:
         }
         for part, several in (("", sizes), ("whole_", steady))
     )
+    joining = f"; over the whole time that they match, joining included: {listed_ratios(whole)}"
     return (
-        f"ratio of the 90th percentiles: {listed_ratios(ratios)} nodes; over the whole time that"
-        f" they match, joining included: {listed_ratios(whole)}",
+        f"ratio of the 90th percentiles: {listed_ratios(ratios)} nodes{joining if whole else ''}",
         all(1.7 <= ratio <= 3.5 for ratio in ratios.values()),
     )
 
@@ -272,8 +272,8 @@ CLAIMS = (
     ),
     PaperClaim(
         23, "The maximum is two to three times the average (figure 9b)", "1.7 to 3.5", check_peaks,
-        note="A matcher's busiest second against its average, both over the last third, where loads"
-        " are steadier than in a whole run.",
+        note="A matcher's busiest second against its average, both over the end of a run, where"
+        " loads are steadier than in a whole run.",
     ),
     PaperClaim(
         24, "500 nodes: 90 % of matchers within 1.2 MB/s at most, all within 2.2", "± 40 %",

@@ -4,7 +4,7 @@ The paper's set-up (V): steps of 100 ms, every message takes one step, a world o
 of 192, 3 units per step, 1.5 ln(n) hotspots, at most 20 subscriptions per matcher. In the full form
 a run has 3,000 steps, and nodes publish their position in every step, as in the paper. More than
 200 nodes publish in one of ten steps until shortly before the end, and only then in every step:
-1,000 nodes in every step would take hours, and the matchers, which the number of subscriptions
+1,000 nodes in every step would take two hours, and the matchers, which the number of subscriptions
 calls in, need minutes to come. In the quick form nodes publish twice a second, for less time, with
 fewer nodes. Areas are then extended by 32 units (VON's own buffer) instead of VAST's 10, because
 nodes move farther between two publications.

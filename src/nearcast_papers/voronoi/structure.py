@@ -142,6 +142,9 @@ CLAIMS = (
         "Outside churn, average discovery consistency is always above 99 % (V)",
         "at least 99 % from 10 s after the last has joined",
         check_consistent,
+        note="The full form extends areas by VAST's 10 units, the quick form by 32. Two nodes that"
+        " approach each other come closer by 6 units in a step, and a position takes two to four"
+        " steps to its receivers.",
     ),
     PaperClaim(
         5,
