@@ -13,7 +13,7 @@ from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
 from nearcast.matching import MATCHERS
 from nearcast.model import commands
-from nearcast.model.subscription import NodeId
+from nearcast.model.subscription import Formula, NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.site import Site
 from nearcast.protocols.voronoi.vso_messages import RecordCopies
@@ -49,7 +49,8 @@ from nearcast.service.cluster.subscription_registry import (
     SubscriptionRegistry,
 )
 from nearcast.service.retained_state import RetainedStates
-from nearcast.space.motion import FOREVER, SECOND, Time
+from nearcast.space.motion import FOREVER, SECOND, Moving, Time
+from nearcast.space.shapes import DISC, disc
 from support.cluster_flushes import (
     ELSEWHERE,
     ME,
@@ -143,6 +144,42 @@ def test_what_is_recent_is_all_that_was_made_since(flushes: list[list[int]], sin
     assert [found.publications.publications[i].t for i in range(len(truth))] == [
         one.accepted[i].t for one, i in truth
     ]
+
+
+@examples(25)
+@given(
+    walks=st.lists(st.tuples(*[st.integers(-90, 90)] * 4), min_size=1, max_size=4),
+    made=st.lists(
+        st.tuples(st.integers(0, 8), *[st.integers(-90, 90)] * 2, st.integers(0, 20)), min_size=1
+    ),
+)
+def test_of_what_is_recent_only_what_no_subscription_can_touch_is_left_out(
+    walks: list[tuple[int, int, int, int]], made: list[tuple[int, int, int, int]]
+) -> None:
+    made.sort()
+    flush = passed(9 * SECOND, *((SECOND * t, float(x), float(y)) for t, x, y, _ in made))
+    extent = np.array([(r, 0.0, 0.0) for *_, r in made])
+    kind = np.full(len(made), DISC)
+    flush.publications = replace(flush.publications, kind=kind, extent=extent)
+    recent = join_flushes([flush], 2 * SECOND)
+    if recent is None:
+        return
+    walkers = [
+        replace(wanted(n, 0.0), region=Moving(disc(x, y, 10.0), (vx / 10, vy / 10, 0.0)))
+        for n, (x, y, vx, vy) in enumerate(walks)
+    ]
+    touched = [
+        i
+        for i, (t, x, y, r) in enumerate(one for one in made if one[0] >= 2)
+        if any(disc(x, y, r).touches(one.region.at(SECOND * t)) for one in walkers)
+    ]
+    near = recent.near(walkers, 2 * SECOND)
+    assert {*recent.ids[touched].tolist()} <= {*near.ids.tolist()}
+    kept = np.isin(recent.ids, near.ids)
+    assert near.publications.t.tolist() == recent.publications.t[kept].tolist()
+    assert near.indices.tolist() == recent.indices[kept].tolist()
+    everywhere = replace(walkers[0], region=Formula("x > 0"))
+    assert recent.near([everywhere], 2 * SECOND) is recent
 
 
 # Other nodes' clients.

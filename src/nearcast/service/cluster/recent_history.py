@@ -7,7 +7,7 @@ made (`VersionHistory`). A subscription that arrives late is matched against rec
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise
 from typing import overload
@@ -20,9 +20,17 @@ from nearcast.columns import SlotAllocator, grow
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
+from nearcast.model.subscription import (
+    Formula,
+    NodeId,
+    PublicationId,
+    Subscription,
+    SubscriptionId,
+)
 from nearcast.service.client_state import AcceptedPublication, ActiveSubscription
+from nearcast.space.boxes import Margin, swept_box
 from nearcast.space.motion import FOREVER, SECOND, Time
+from nearcast.space.shapes import DISC
 
 COUNT_BITS = 33  # low bits of a number, which count; the others are the node's block
 KEPT: Time = 4 * SECOND
@@ -31,6 +39,7 @@ SEARCHED: Time = 2 * SECOND  # so far back late subscriptions are matched
 NOT_SENT = -1
 OWN = 6  # columns of a publication itself; then follows one for each node
 FREE = FOREVER  # in place of a serial number, of a number that nobody has
+MARGIN = Margin(1e-9, 1e-9)  # of boxes: far above the rounding of a few operations
 _NONE: Integers = np.zeros(0, np.int64)
 
 
@@ -334,7 +343,7 @@ class RecentHistory:
         numbers: list[PublicationId] = []
         for one in self.flushes:
             readers = one.readers
-            for i in np.flatnonzero(readers.entities == entity).tolist():
+            for i in (readers.entities == entity).nonzero()[0].tolist():
                 received = readers.indices[readers.starts[i] : readers.starts[i + 1]]
                 numbers += one.ids[received].tolist()
         return numbers
@@ -362,21 +371,37 @@ class JoinedFlushes(Struct, frozen=True):
     publications: Batch
     ids: Integers
     flushes: list[PastFlush]
-    which: list[Integers]  # of each flush
-    starts: list[int]  # where each flush begins
+    parts: Integers  # of each publication: which of these flushes has it
+    indices: Integers  # and where
 
     def by_flush(self, places: Integers) -> Iterator[tuple[PastFlush, Integers]]:
         """The flushes that have these, which are in order, and their indices there."""
-        bounds = np.searchsorted(places, [*self.starts, len(self.ids)]).tolist()
-        for flush, which, start, first, last in zip(
-            self.flushes, self.which, self.starts, bounds, bounds[1:], strict=False
-        ):
-            if first < last:
-                yield flush, which[places[first:last] - start]
+        parts, indices = self.parts[places], self.indices[places]
+        begins = np.flatnonzero(np.diff(parts, prepend=-1))
+        for first, last in pairwise([*begins.tolist(), len(parts)]):
+            yield self.flushes[int(parts[first])], indices[first:last]
 
     def locate(self, at: int) -> tuple[PastFlush, int]:
-        part = bisect_right(self.starts, at) - 1
-        return self.flushes[part], int(self.which[part][at - self.starts[part]])
+        return self.flushes[int(self.parts[at])], int(self.indices[at])
+
+    def near(self, subscriptions: Iterable[Subscription], begin: Time) -> "JoinedFlushes":
+        """Without those that none of these subscriptions can touch, from `begin` on."""
+        made, end = self.publications, int(self.publications.t.max())
+        # A disc's radius is its first extent alone.
+        extent = np.where(made.kind[:, None] == DISC, made.extent[:, :1], made.extent)
+        low, high = (made.centre - extent).T, (made.centre + extent).T
+        found = np.zeros(len(self.ids), np.bool_)
+        for wanted in subscriptions:
+            if isinstance(wanted.region, Formula):
+                return self  # which may be anywhere
+            box = swept_box(wanted.region, begin, end, MARGIN)
+            on_x = (low[0] <= box.high[0]) & (high[0] >= box.low[0])
+            found |= on_x & (low[1] <= box.high[1]) & (high[1] >= box.low[1])
+        which = np.flatnonzero(found)
+        return JoinedFlushes(
+            select_from_batch(made, which), self.ids[which], self.flushes,
+            self.parts[which], self.indices[which],
+        )  # fmt: skip
 
 
 def join_flushes(flushes: Sequence[PastFlush], since: Time) -> JoinedFlushes | None:
@@ -403,9 +428,10 @@ def join_flushes(flushes: Sequence[PastFlush], since: Time) -> JoinedFlushes | N
     return JoinedFlushes(
         Batch(t, node, kind, centre, extent, channels, made),
         np.concatenate([one.ids[which] for one, which in found]),
-        [one for one, _ in found], [which for _, which in found],
-        made.starts,
-    )  # fmt: skip
+        [one for one, _ in found],
+        np.repeat(np.arange(len(found)), [len(which) for _, which in found]),
+        np.concatenate([which for _, which in found]),
+    )
 
 
 def select_from_batch(publications: Batch, which: Integers) -> Batch:
@@ -430,7 +456,7 @@ class _SelectedPublications(Sequence[Publication]):
     def __init__(self, parts: list[tuple[Sequence[Publication], Integers]]) -> None:
         self._parts = parts
         ends = list(accumulate(len(which) for _, which in parts))
-        self.starts, self._length = [0, *ends[:-1]], ends[-1]
+        self._starts, self._length = [0, *ends[:-1]], ends[-1]
 
     def __len__(self) -> int:
         return self._length
@@ -442,6 +468,6 @@ class _SelectedPublications(Sequence[Publication]):
     def __getitem__(self, index: int | slice) -> Publication | Sequence[Publication]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(self._length))]
-        part = bisect_right(self.starts, index) - 1
+        part = bisect_right(self._starts, index) - 1
         whole, which = self._parts[part]
-        return whole[int(which[index - self.starts[part]])]
+        return whole[int(which[index - self._starts[part]])]

@@ -31,6 +31,7 @@ from nearcast.space.motion import FOREVER, SECOND, Time
 
 BLOCK_BITS, COUNT_BITS = 20, recent_history.COUNT_BITS  # of a number: its node's block, and a count
 HINTED: Time = 3 * SECOND // 2  # by then the owner's copy has arrived, if it concerns this site
+MANY = 4_000  # recent publications: most of them are far from a subscription that has come late
 HOMES_BITS = 8  # of a version: how often its client had changed nodes
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -77,7 +78,7 @@ class RemoteSubscriptions:
         self._nodes: list[NodeId] = []
         # By home, likewise: versions that were replaced, and those that hold for a while, because
         # their home has told of them, or until others are certain to have what was dropped here.
-        self._former, self._temporary = VersionHistory(), VersionHistory()
+        self._other_versions = VersionHistory()
         self._moved = VersionHistory()  # and those of clients who were here
         # By its places: since when this site knows where such a client is now; and who they are.
         self._settled: Integers = np.zeros(64, np.int64)
@@ -108,7 +109,9 @@ class RemoteSubscriptions:
                 self._settled[left[0]] = since
         else:
             slot, was, version, former_home = before
-            self._former.add(now, self._home_index(former_home), was, since_of(version), since)
+            self._other_versions.add(
+                now, self._home_index(former_home), was, since_of(version), since
+            )
         self._known[record.id] = slot, subscription, record.version, home
         self._homes[slot] = self._home_index(home)
         self._matcher.put(replace(subscription, id=slot))
@@ -122,14 +125,14 @@ class RemoteSubscriptions:
         if known is not None:
             slot, was, version, home = known
             if not arrived:
-                self._temporary.add(now, self._home_index(home), was, since_of(version))
+                self._other_versions.add(now, self._home_index(home), was, since_of(version))
             self._matcher.drop(slot)
             self._slots.give(slot)
 
     def add_hint(self, now: Time, record: Record, home: NodeId) -> None:
         """Its home says that it touches this site; the owner's copy follows."""
         subscription, since = subscription_of(record), since_of(record.version)
-        self._temporary.add(now, self._home_index(home), subscription, since, kept=HINTED)
+        self._other_versions.add(now, self._home_index(home), subscription, since, kept=HINTED)
         self._hinted[record.id] = record.version, now + HINTED
         self._new_versions[record.id, record.version] = subscription, since, home
 
@@ -153,7 +156,7 @@ class RemoteSubscriptions:
         mine = select_from_batch(publications, here)
         matches = self._matcher.match_many(mine)
         known = matches.publication, self._homes[matches.subscription]
-        pairs = known, self._former.match(mine), self._temporary.match(mine)
+        pairs = known, self._other_versions.match(mine)
         found, whose = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
         return self._each_once(len(publications), here[found], whose)
 
@@ -195,6 +198,8 @@ class RemoteSubscriptions:
         recent = join_flushes(passed, first)
         if recent is None:
             return
+        if len(recent.ids) > MANY:
+            recent = recent.near((subscription for subscription, _, _ in fresh), first)
         matcher = MATCHERS["keyed"]()
         for slot, (subscription, _, _) in enumerate(fresh):
             matcher.put(replace(subscription, id=slot))
@@ -212,8 +217,7 @@ class RemoteSubscriptions:
                 yield flush, which, home
 
     def forget(self, now: Time) -> None:
-        self._former.forget(now)
-        self._temporary.forget(now)
+        self._other_versions.forget(now)
         self._moved.forget(now)
         self._hinted = {name: one for name, one in self._hinted.items() if one[1] > now}
         self._left = {name: one for name, one in self._left.items() if one[2] > now}

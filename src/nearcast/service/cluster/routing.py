@@ -117,39 +117,33 @@ class Routing:
             codes = bytes((CLIENTS_ONLY,)) * len(message.publications)
         else:
             codes = message.codes
-        history = self._realm.history
+        history, receive = self._realm.history, self._realm.receive_remote
         known: dict[int, list[PublicationId]] = {}
+        others = {block_of(node) for node in self._nodes() if node != sender}
         for publication, code in zip(message.publications, codes, strict=True):
-            way = mode_of(code)
-            if publication.id >> COUNT_BITS == self._block or not history.is_new(publication.id):
-                # It is known here, but perhaps this site must route it now.
-                if way != CLIENTS_ONLY and self._may_concern_others(publication.id, sender):
-                    known.setdefault(code, []).append(publication.id)
+            number, way = publication.id, mode_of(code)
+            made = number >> COUNT_BITS
+            if made == self._block or not history.is_new(number):
+                # It is known here, but perhaps this site must route it now: if there is a node
+                # other than the sender and the one where it was published.
+                if way != CLIENTS_ONLY and others - {made}:
+                    known.setdefault(code, []).append(number)
                 continue
             try:
                 if publication.attributes:
                     check_attributes(publication.attributes)
-                accepted = self._realm.receive_remote(
-                    publication.entity,
-                    publication.name,
-                    publication.id,
-                    publish_request(publication),
-                    encoding_of(publication.packed),
-                    publication.t,
-                )
+                accepted = receive(
+                    publication.entity, publication.name, number, publish_request(publication),
+                    encoding_of(publication.packed), publication.t,
+                )  # fmt: skip
             except (ValueError, Refused):
                 continue
             if accepted:
-                self._received[publication.id] = sender, way, hops_of(code)
+                self._received[number] = sender, way, hops_of(code)
         routed = history.routed_among([one for several in known.values() for one in several])
         for code, several in known.items():
             unrouted = [one for one in several if one not in routed]
             self._route_known(unrouted, (sender, mode_of(code), hops_of(code)))
-
-    def _may_concern_others(self, publication: PublicationId, sender: NodeId) -> bool:
-        """Is there a node other than the sender and the one where it was published?"""
-        made = publication >> COUNT_BITS
-        return any(node != sender and block_of(node) != made for node in self._nodes())
 
     def _route_known(self, known: list[PublicationId], came: tuple[NodeId, int, int]) -> None:
         """These are known here, and now this site has to route them."""
@@ -281,11 +275,12 @@ class Routing:
             if hops < MOST_HOPS:
                 further.setdefault(owner, {})[index] = mode_code(TO_OWNER, hops + 1)
         # While borders move, the previous owner may have copies which this site still waits for.
-        before, alive = site.owners_before(centres), [*self._nodes()]
+        before, alive = site.owners_before(centres), self._nodes()
         if before is not None:
-            others = (owners == site.id) & (before != site.id) & np.isin(before, alive)
+            others = (owners == site.id) & (before != site.id)
             for index, elder in zip(asked[others].tolist(), before[others].tolist(), strict=True):
-                further.setdefault(elder, {}).setdefault(index, PREVIOUS_OWNER)
+                if elder in alive:
+                    further.setdefault(elder, {}).setdefault(index, PREVIOUS_OWNER)
         for index in np.flatnonzero(spread & ~point).tolist():
             sender, way, hops = ways.get(index, own)
             shape = publications.publications[index].shape
