@@ -82,7 +82,7 @@ def test_a_page_on_any_node_shows_all_nodes_and_goes_on_when_its_own_node_stops(
     until(lambda: len(page.evaluate(SITES)) == 2)
     until(lambda: "live" in page.locator("#status span").text_content())
     until(lambda: rows.count() == 2)
-    assert page.evaluate("window.nearcast.world.snapshot.entities.count") > 0
+    until(lambda: page.evaluate("window.nearcast.world.snapshot.entities.count") > 0)
 
     page.locator("#nodes a").first.click()
     until(lambda: len(page.evaluate(SITES)) == 2 and any(s["own"] for s in page.evaluate(SITES)))

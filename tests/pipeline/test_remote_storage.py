@@ -148,15 +148,12 @@ def grow(trace: AnyPath, rows: dict[str, list[dict[str, Any]]], since_s: int, un
             write_whole(part, encode_parquet(as_table(name, flushed)))
 
 
-def test_a_trace_in_s3_is_followed_through_a_kill(
-    spark: SparkSession, remote: RemotePath, tmp_path: Path
-) -> None:
-    rows, trace, out = made_up(1, seconds=16), remote / "walk", remote / "out"
-    write_whole(trace / "scenario.json", b'{"schema": 1}')
-    grow(trace, rows, 0, 12)
+def kill_follow(trace: RemotePath, out: RemotePath, temporary: Path) -> float:
+    """Follows in a process that is killed after its first window, whose second it returns."""
     child = subprocess.Popen(
         [*FOLLOW, str(trace), "--out", str(out)],
-        stdout=subprocess.PIPE, start_new_session=True, env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE, start_new_session=True,
+        env=os.environ | {"TMPDIR": str(temporary)},
     )  # fmt: skip
     try:
         assert child.stdout is not None
@@ -164,7 +161,27 @@ def test_a_trace_in_s3_is_followed_through_a_kill(
     finally:
         os.killpg(child.pid, signal.SIGKILL)  # Spark's Java too
         child.communicate()
-    assert first["second"] == 0.0
+    second: float = first["second"]
+    return second
+
+
+# `tests/pipeline/stream/test_streaming.py` kills a process that follows a local trace.
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_a_trace_in_s3_is_followed_where_it_was_left(
+    spark: SparkSession, remote: RemotePath, tmp_path: Path, killed: bool
+) -> None:
+    rows, trace, out = made_up(1, seconds=16), remote / "walk", remote / "out"
+    write_whole(trace / "scenario.json", b'{"schema": 1}')
+    grow(trace, rows, 0, 12)
+    if killed:
+        assert kill_follow(trace, out, tmp_path) == 0.0
+    else:
+        first: list[float] = []
+        assert not follow(
+            spark, trace, out, on_windows=lambda some: first.extend(w.second for w in some),
+            stopped=lambda: bool(first),
+        )  # fmt: skip
+        assert first[0] == 0.0
     kept = [window.second for window in read_windows(out, "walk")]
     assert kept[:3] == [0.0, 1.0, 2.0]
     grow(trace, rows, 12, 99)

@@ -14,6 +14,12 @@ ROOT = Path(__file__).parent.parent.parent
 
 # Tests that wait for other processes and tests that compute take turns, the longest first.
 LONG_FILES = (
+    "tests/sim/cluster/test_cluster_faults.py",
+    "tests/service/cluster/test_scaling.py",
+    "tests/service/cluster/test_handover.py",
+    "tests/sim/cluster/test_planted_faults.py",
+    "tests/sim/cluster/test_standbys.py",
+    "tests/sim/cluster/test_calm_cluster.py",
     "tests/protocols/voronoi/test_vso_heals.py",
     "tests/matching/test_contract.py",
     "tests/pipeline/truth/test_join.py",
@@ -58,7 +64,6 @@ LONG_FILES = (
     "tests/service/cluster/test_parts.py",
     "tests/space/test_voronoi.py",
 )
-CLUSTERS = "tests/service/cluster/"  # crowded: several at the same time would be late
 
 
 class FileFacts(NamedTuple):
@@ -66,6 +71,7 @@ class FileFacts(NamedTuple):
 
     on_spark: frozenset[str]  # functions that need the Spark session, directly or by a fixture
     shares: bool  # a fixture is set up once for several tests
+    crowded: bool  # tests start several processes each: at the same time, they would be late
 
 
 @cache
@@ -79,7 +85,7 @@ def read_file(file: str) -> FileFacts:
     for _ in functions:
         on_spark |= {name for name, parameters in functions if parameters & on_spark}
     shares = 'scope="module"' in text or any("browser" in parameters for _, parameters in functions)
-    return FileFacts(frozenset(on_spark), shares)
+    return FileFacts(frozenset(on_spark), shares, "cluster_processes" in text)
 
 
 def work_unit(nodeid: str) -> str:
@@ -89,7 +95,7 @@ def work_unit(nodeid: str) -> str:
     needs_spark = test.partition("[")[0] in facts.on_spark
     if needs_spark or (facts.shares and len(facts.on_spark) > 1):
         return "spark"
-    one_by_one = file in LONG_FILES and not facts.shares and not file.startswith(CLUSTERS)
+    one_by_one = file in LONG_FILES and not facts.shares and not facts.crowded
     return nodeid if one_by_one else file
 
 
