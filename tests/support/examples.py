@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-EFFORT = float(os.environ.get("NEARCAST_EFFORT", "0.4"))
+EFFORT = float(os.environ.get("NEARCAST_EFFORT", "0.3"))
 FEWEST = 4
 
 

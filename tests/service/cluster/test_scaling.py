@@ -362,7 +362,7 @@ def run_under_faults(seed: int) -> tuple[ClusterWorld, MemoryTrace]:
     return world, memory
 
 
-@pytest.mark.parametrize("seed", [1, 2, 7])
+@seeds([1], [2, 7])
 def test_under_faults_no_client_is_lost_and_afterwards_all_is_exact_again(seed: int) -> None:
     """With seeds 1 and 7, every confirmation of a handover is lost."""
     world, memory = run_under_faults(seed)
