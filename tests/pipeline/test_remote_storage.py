@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -24,19 +23,16 @@ from nearcast.pipeline.sweeps import sweep
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.storage import (
-    AnyPath,
     RemotePath,
-    encode_parquet,
     list_names,
     remove_tree,
     write_whole,
 )
 from nearcast.trace.reader import digest, files, read
-from nearcast.trace.sinks import SUMMARY, TABLE_ORDER
+from nearcast.trace.sinks import SUMMARY
 from nearcast.trace.validate import validate
-from support.growing_traces import made_up, windows_of
+from support.growing_traces import flush_rows, made_up, windows_of
 from support.object_store import Fault, FaultyProxy, in_bucket
-from support.small_traces import as_table
 
 WORLD = Scenario(
     protocol="client-server", workload="waypoint", nodes=20, seconds=4.0,
@@ -139,21 +135,12 @@ def test_a_sweep_in_s3_runs_what_is_missing(
 FOLLOW = [sys.executable, "-m", "nearcast.cli", "analyse", "--json", "--follow"]
 
 
-def grow(trace: AnyPath, rows: dict[str, list[dict[str, Any]]], since_s: int, until_s: int) -> None:
-    """One flush, as a recorder makes it."""
-    for name in TABLE_ORDER:
-        flushed = [row for row in rows.get(name, ()) if since_s * 1e6 <= row["t"] < until_s * 1e6]
-        if flushed:
-            part = trace / name / f"part-{since_s:05}.parquet"
-            write_whole(part, encode_parquet(as_table(name, flushed)))
-
-
 def test_a_trace_in_s3_is_followed_through_a_kill(
     spark: SparkSession, remote: RemotePath, tmp_path: Path
 ) -> None:
     rows, trace, out = made_up(1, seconds=16), remote / "walk", remote / "out"
     write_whole(trace / "scenario.json", b'{"schema": 1}')
-    grow(trace, rows, 0, 12)
+    flush_rows(trace, rows, 0, 12)
     child = subprocess.Popen(
         [*FOLLOW, str(trace), "--out", str(out)],
         stdout=subprocess.PIPE, start_new_session=True, env=os.environ | {"TMPDIR": str(tmp_path)},
@@ -167,7 +154,7 @@ def test_a_trace_in_s3_is_followed_through_a_kill(
     assert first["second"] == 0.0
     kept = [window.second for window in read_windows(out, "walk")]
     assert kept[:3] == [0.0, 1.0, 2.0]
-    grow(trace, rows, 12, 99)
+    flush_rows(trace, rows, 12, 99)
     write_whole(trace / SUMMARY, b"{}")
     later: list[float] = []
     assert follow(spark, trace, out, on_windows=lambda some: later.extend(w.second for w in some))
