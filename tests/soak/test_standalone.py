@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 
+from nearcast.pipeline.spark.storage import RESULT_FILE
 from nearcast.pipeline.stream.streaming import read_windows
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
@@ -124,7 +125,7 @@ def test_workers_write_what_they_found_and_a_lost_executor_changes_nothing(
     assert "Spark shows its work at http://127.0.0.1:" in said
     assert b"<svg" in (out / "report.html").read_bytes()
     written = requests_by_key(endpoint)
-    assert {key for key, path in written if "/run=" in path} == {"executor"}
+    assert {key for key, path in written if path.endswith(f"/{RESULT_FILE}")} == {"executor"}
     assert any(path.endswith("/report.html") for key, path in written if key == "driver")
 
 
