@@ -20,6 +20,7 @@ from nearcast.pipeline.spark import storage
 from nearcast.pipeline.spark.storage import open_traces, read_result, write_result
 from nearcast.pipeline.stream.streaming import follow, read_windows
 from nearcast.pipeline.sweeps import sweep
+from nearcast.pipeline.truth.partitioning import interests_in_force, split_along_x
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.storage import (
@@ -33,6 +34,7 @@ from nearcast.trace.sinks import SUMMARY
 from nearcast.trace.validate import validate
 from support.growing_traces import flush_rows, made_up, windows_of
 from support.object_store import Fault, FaultyProxy, in_bucket
+from support.small_traces import interest, publication
 
 WORLD = Scenario(
     protocol="client-server", workload="waypoint", nodes=20, seconds=4.0,
@@ -85,6 +87,24 @@ def test_a_large_table_is_written_by_workers_and_replaces_the_old_one(
         write_result(frame.filter("run = 'a'"), out, "table", ["a", "b"])
         assert read_result(out, "table", "b") == []
         assert len(read_result(out, "table", "a")) == 50
+
+
+def test_parts_of_a_trace_are_read_where_the_environment_says(
+    remote: RemotePath, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {
+        "interests": [interest(t, 5) for t in range(3)],
+        "publications": [publication(t, t, x=float(t)) for t in range(8)],
+    }
+    write_whole(remote / "t" / "scenario.json", b'{"schema": 1}')
+    flush_rows(remote / "t", rows, 0, 1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    traces = open_traces([f"s3://nearcast/{remote.key}/t"])
+    interests, publications = (
+        storage.list_row_groups(traces, name)[0] for name in ("interests", "publications")
+    )
+    assert interests_in_force(interests, 2).column("t").to_pylist() == [1]
+    assert split_along_x(publications, 2)[0][1] == 3.5
 
 
 def test_the_data_source_reads_and_appends_in_s3(spark: SparkSession, remote: RemotePath) -> None:

@@ -7,7 +7,9 @@ folder of the driver exists. Traces and results are in S3.
 import json
 import os
 import signal
+import tarfile
 import time
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -46,6 +48,9 @@ from support.spark_clusters import (
 pytestmark = pytest.mark.soak
 HERE = ("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1")
 ENTRY = ROOT / "src" / "nearcast" / "cli" / "__main__.py"
+
+
+LIBRARIES = ("llvmlite", "msgspec", "numba", "numpy", "numpy.libs", "pyarrow")
 
 
 class World(NamedTuple):
@@ -256,3 +261,37 @@ def test_a_growing_trace_is_followed_on_a_connect_server_through_a_kill(
         assert window.expected == truth[window.second]["expected"]
         assert window.delivered == truth[window.second]["delivered"]
         assert window.messages == truth[window.second]["messages"]
+
+
+def test_a_packed_environment_is_all_that_bare_executors_need(
+    world: World, hidden: Path, tmp_path: Path
+) -> None:
+    out = world.trace.with_name("packed")
+    with standalone_cluster(hidden, workers=1, BARE=str(SPARK.parent)) as bare:
+        command = [
+            *NEARCAST, "analyse", world.trace, "--only", "traffic_totals", "--out", out,
+            "--master", bare.url, *HERE,
+        ]  # fmt: skip
+        without = begin(command)
+        _, said = without.communicate(timeout=PATIENCE_S)
+        assert without.returncode == 1
+        line = said.splitlines()[-1]
+        assert line.startswith("nearcast: executors have no ") and "spark-cluster.md" in line
+        archive = pack_environment(tmp_path / "environment.tar")
+        more = ["--conf", f"spark.archives={archive}#environment"]
+        finished(begin([*command, *more], {"PYSPARK_PYTHON": "./environment/bin/python"}))
+    there = contents(out)
+    assert there and there.items() <= world.rows.items()
+
+
+def pack_environment(archive: Path) -> Path:
+    """A virtual environment with what executors need, as `tar` packs it."""
+    folder = archive.with_suffix("")
+    builder = venv.EnvBuilder(symlinks=True)
+    builder.create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    with tarfile.open(archive, "w") as packed:
+        packed.add(folder, ".")
+        for library in LIBRARIES:
+            packed.add(SPARK.parent / library, packages.relative_to(folder) / library)
+    return archive

@@ -180,7 +180,8 @@ def wait_until_answers(port: int, process: subprocess.Popen[bytes], log: Path) -
 
 
 # In a mount namespace of its own: of $ROOT only the interpreter with its packages is left, as the
-# machines of a cluster would have them, and $HIDDEN is empty.
+# machines of a cluster would have them, and $HIDDEN is empty. Of $BARE, if it is named, only
+# pyspark is left.
 ALONE = """
 set -e
 mount --make-rprivate /
@@ -190,6 +191,13 @@ mount --bind "$ROOT/.venv" "$HIDDEN/interpreter"
 mount -t tmpfs tmpfs "$ROOT"
 mkdir "$ROOT/.venv"
 mount --move "$HIDDEN/interpreter" "$ROOT/.venv"
+if [ -n "$BARE" ]; then
+  mkdir "$HIDDEN/pyspark"
+  mount --bind "$BARE/pyspark" "$HIDDEN/pyspark"
+  mount -t tmpfs tmpfs "$BARE"
+  mkdir "$BARE/pyspark"
+  mount --move "$HIDDEN/pyspark" "$BARE/pyspark"
+fi
 mkdir -p "$HOME" "$TMPDIR" "$SPARK_WORKER_DIR"
 cd "$HOME"
 exec "$@"
@@ -229,6 +237,7 @@ def machine(hidden: Path, name: str, *command: object, **more: str) -> Iterator[
         "ROOT": str(ROOT), "HIDDEN": str(hidden), "HOME": str(home), "TMPDIR": str(home / "tmp"),
         "SPARK_WORKER_DIR": str(home / "work"), "SPARK_LOCAL_DIRS": str(home / "tmp"),
         "JAVA_HOME": java_home(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
+        "BARE": "",
     }  # fmt: skip
     log = hidden / f"{name}.log"
     with log.open("w") as output:
@@ -262,7 +271,7 @@ class Cluster(NamedTuple):
 
 
 @contextmanager
-def standalone_cluster(hidden: Path, workers: int = 2) -> Iterator[Cluster]:
+def standalone_cluster(hidden: Path, workers: int = 2, **more: str) -> Iterator[Cluster]:
     """A master and workers with a core each, in mount namespaces of their own."""
     port, program = free_port(), SPARK / "bin" / "spark-class"
     url, here = f"spark://127.0.0.1:{port}", ("--host", "127.0.0.1", "--webui-port", "0")
@@ -274,7 +283,7 @@ def standalone_cluster(hidden: Path, workers: int = 2) -> Iterator[Cluster]:
         wait_until_answers(port, *master)
         worker = (program, f"{deploy}.worker.Worker", *here, "--cores", "1", "--memory", "1g", url)
         several = [
-            stack.enter_context(machine(hidden, f"worker{number}", *worker))
+            stack.enter_context(machine(hidden, f"worker{number}", *worker, **more))
             for number in range(workers)
         ]
         yield Cluster(url, several)

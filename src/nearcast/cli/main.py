@@ -111,6 +111,7 @@ WORKER_ERROR = re.compile(
 # What executors lack, and how Spark says so, on pages. With what was found between brackets.
 LACKING = {
     re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'"): "executors have no module {}",
+    re.compile(r"PACKAGE_NOT_INSTALLED\] (\S+)"): "executors have no module {}",
     re.compile(r'Cannot run program "([^"]+)"'): "executors have no {}",
     re.compile(r"PYTHON_VERSION_MISMATCH\] (.*)"): "executors have another Python: {}",
 }
