@@ -4,7 +4,6 @@ This process has no Spark then: it sends plans, and functions with the package t
 gets rows. Only settings of the session can be sent; memory, cores and credentials are the server's.
 """
 
-import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +32,6 @@ def connect(url: str, settings: Mapping[str, str], chosen: Mapping[str, str]) ->
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     place = check_server(url)
-    os.environ["SPARK_REMOTE"] = url
     builder = SparkSession.builder.config("spark.remote", url)
     for name, value in settings.items():
         builder = builder.config(name, value)

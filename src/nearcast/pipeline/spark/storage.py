@@ -156,7 +156,10 @@ def _open(folder: AnyPath) -> OpenedTrace:
 def list_row_groups(
     traces: Sequence[OpenedTrace], table: str
 ) -> tuple[list[RowGroup], list[RowGroup]]:
-    """All row groups of a table, and the files that cannot be read or have other columns."""
+    """All row groups of a table, and the files that cannot be read or have other columns.
+
+    This is all that the driver knows of a trace's rows: a few hundred bytes for each row group.
+    """
     found = [
         group
         for trace in traces
