@@ -139,11 +139,12 @@ class Tables:
         return frame.persist(StorageLevel.DISK_ONLY)
 
     def unpersist(self) -> None:
-        drop_used_views()
-        for frame in self._made.values():
-            drop_view(frame)
+        # Each before those that it was made from: a Connect server reads their views again.
+        for frame in reversed(self._made.values()):
             frame.unpersist()
+            drop_view(frame)
         self._made.clear()
+        drop_used_views()
 
 
 def run_job(job: Job, tables: Tables) -> DataFrame:

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from nearcast import storage
@@ -196,6 +197,8 @@ def start(
     `archive_to`: where Java writes the classes that it has loaded when it ends. `conf` and
     `settings` override all defaults; names of `settings` are Spark's with `_` for `.`.
     """
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True  # whoever catches the error tells it
     chosen = {**(conf or {}), **{name.replace("_", "."): v for name, v in settings.items()}}
     if master is not None and remote is not None:
         raise ValueError("--master and --remote exclude each other: give one of them")
