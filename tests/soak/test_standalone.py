@@ -19,13 +19,10 @@ from uuid import uuid4
 import pytest
 
 from nearcast.pipeline.spark.storage import RESULT_FILE
-from nearcast.pipeline.stream.streaming import read_windows
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
-from nearcast.storage import RemotePath, write_whole
+from nearcast.storage import RemotePath
 from nearcast.trace.reader import digest
-from nearcast.trace.sinks import SUMMARY
-from support.growing_traces import flush_rows, made_up, windows_of
 from support.object_store import FaultyProxy, in_bucket
 from support.spark_clusters import (
     AS_IF_LARGE,
@@ -232,35 +229,6 @@ def test_a_sweep_on_a_connect_server_leaves_the_same_traces(
     assert json.loads(finished(begin([*sweep, here, "--master", "local[2]"])))["runs"] == runs
     for run in runs:
         assert digest(there / "traces" / run) == digest(here / "traces" / run)
-
-
-def test_a_growing_trace_is_followed_on_a_connect_server_through_a_kill(
-    server: tuple[str, Machine], endpoint: str
-) -> None:
-    rows, base = made_up(1, seconds=16), in_bucket(endpoint, uuid4().hex)
-    trace, out = base / "walk", base / "out"
-    write_whole(trace / "scenario.json", b'{"schema": 1}')
-    flush_rows(trace, rows, 0, 12)
-    command = [*NEARCAST, "analyse", "--json", "--follow", trace, "--out", out]
-    process = begin([*command, "--remote", server[0]])
-    try:
-        assert process.stdout is not None
-        first = json.loads(process.stdout.readline())
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    assert first["second"] == 0.0
-    flush_rows(trace, rows, 12, 99)
-    write_whole(trace / SUMMARY, b"{}")
-    printed = finished(begin([*command, "--remote", server[0]]))
-    truth = windows_of(rows, 1.0, 5.0)
-    assert json.loads(printed.splitlines()[-1])["second"] == max(truth)
-    windows = read_windows(out, "walk")
-    assert [window.second for window in windows] == sorted(truth)
-    for window in windows:
-        assert window.expected == truth[window.second]["expected"]
-        assert window.delivered == truth[window.second]["delivered"]
-        assert window.messages == truth[window.second]["messages"]
 
 
 def test_a_packed_environment_is_all_that_bare_executors_need(

@@ -129,6 +129,10 @@ def run_follow(arguments: argparse.Namespace, out: "AnyPath") -> int:
     """Analyse a growing trace until it ends or is interrupted; both are a success."""
     if len(arguments.traces) > 1:
         raise ValueError("--follow takes one trace")
+    if arguments.remote is not None:
+        from nearcast.pipeline.stream.streaming import NOT_ON_CONNECT
+
+        raise ValueError(NOT_ON_CONNECT)
     if arguments.only is not None:
         raise ValueError("--follow has one result table; it does not go with --only")
     from threading import Event

@@ -67,6 +67,7 @@ def closed_port() -> int:
         (["--remote", "sc://"], 2, "--remote needs sc://HOST:PORT"),
         (["--remote", "sc://host:port"], 2, "--remote needs sc://HOST:PORT"),
         (["--remote", "sc://127.0.0.1:{port}/;token=hush"], 1, "sc://127.0.0.1:{port}: no server"),
+        (["--follow", "--remote", "sc://host:1"], 2, "a Spark Connect server cannot follow"),
         (["--conf", "spark.ui.port"], 2, "--conf needs KEY=VALUE"),
     ],
 )

@@ -20,14 +20,13 @@ from time import sleep
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from nearcast.errors import StoppedError, TraceError
 from nearcast.pipeline.spark.session import is_connect, parallel_tasks
-from nearcast.pipeline.spark.sql import drop_used_views, query_sql
+from nearcast.pipeline.spark.sql import query_sql
 from nearcast.pipeline.spark.storage import OpenedTrace
 from nearcast.pipeline.stream.stream_source import EvaluatedTraceSource, open_single_trace
 from nearcast.storage import (
@@ -45,6 +44,11 @@ from nearcast.trace.sinks import SUMMARY
 TABLE = "windows"
 MONITOR_WINDOWS = 300  # the latest windows, for a monitor
 START_ATTEMPTS = 30
+# The process in which a server (of Spark 4.3) runs such functions does not get the package.
+NOT_ON_CONNECT = (
+    "a Spark Connect server cannot follow a trace: it runs functions that handle the batches of a"
+    " stream without the package that it was sent; use --master, or analyse the trace when it ends"
+)
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -81,6 +85,8 @@ def follow(
     Returns true when the run has ended and all windows are written, false when `stopped` says so;
     the current batch is finished first.
     """
+    if is_connect(spark):
+        raise ValueError(NOT_ON_CONNECT)
     span = round(window_s * 1e6)
     if window_s <= 0 or late_s < 0:
         raise ValueError(f"window_s must be above 0 and late_s not below, not {window_s}, {late_s}")
@@ -97,15 +103,18 @@ def follow(
     def keep(batch: DataFrame, _: int) -> None:
         if stopped():
             raise StoppedError
-        if len(rows := write_windows(batch, place, span)):
+        try:
+            # A row for each window of the batch, which has about BATCH_ROWS rows or one window.
+            rows = add_up_windows(batch).drop("run").toArrow().sort_by("second")
+        except Exception as why:
+            # Spark searches the message by a pattern, and its stack is too small for a long one.
+            raise RuntimeError(str(why)) from None
+        if len(rows):
+            end = round(rows["second"][-1].as_py() * 1e6) + span
+            write_whole(window_file(place, end), encode_parquet(rows))
             found = msgspec.convert(rows.to_pylist(), list[Window])
             show(found)
             on_windows(found)
-
-    def on_server(batch: DataFrame, _: int) -> None:
-        """In a process of a Connect server: what is to be shown is read from files here."""
-        write_windows(batch, place, span)
-        drop_used_views()
 
     written = window_files(place)
     show(_read_windows(written[-MONITOR_WINDOWS:]))
@@ -118,66 +127,27 @@ def follow(
         .option("keep", str((out / "following").resolve()))
         .load(str(trace.resolve()))
     )
-    every = f"{max(round(window_s * 1000), 1)} milliseconds"
-    if is_connect(spark):  # which has a temporary folder of its own
-        seen = set(written)
-
-        def look() -> None:
-            fresh = [file for file in window_files(place) if file not in seen]
-            seen.update(fresh)
-            if found := _read_windows(fresh):
-                show(found)
-                on_windows(found)
-
-        query = start_query(
-            evaluated.writeStream.foreachBatch(on_server).trigger(processingTime=every)
-        )
-        return _wait_for_end(query, trace, stopped, look)
     with TemporaryDirectory(prefix="nearcast-stream-") as scratch:
         query = start_query(
             evaluated.writeStream.foreachBatch(keep)
             .option("checkpointLocation", Path(scratch).as_uri())
-            .trigger(processingTime=every)
+            .trigger(processingTime=f"{max(round(window_s * 1000), 1)} milliseconds")
         )
         return _wait_for_end(query, trace, stopped)
 
 
-def write_windows(batch: DataFrame, place: AnyPath, span: int) -> pa.Table:
-    """Write the windows of a batch, whose rows are sums: one row for each window comes here.
-
-    A batch has few windows, because it has at most about BATCH_ROWS rows of a trace; or one.
-    """
-    try:
-        rows = add_up_windows(batch).drop("run").toArrow().sort_by("second")
-    except Exception as why:
-        # Spark searches the message by a pattern, and its stack is too small for a long one.
-        raise RuntimeError(str(why)) from None
-    if len(rows):
-        end = round(rows["second"][-1].as_py() * 1e6) + span
-        write_whole(window_file(place, end), encode_parquet(rows))
-    return rows
-
-
-def _wait_for_end(
-    query: StreamingQuery,
-    trace: AnyPath,
-    stopped: Callable[[], bool],
-    look: Callable[[], None] = lambda: None,
-) -> bool:
-    """Whether the query has ended by itself. `look` is called meanwhile, and once after the end."""
+def _wait_for_end(query: StreamingQuery, trace: AnyPath, stopped: Callable[[], bool]) -> bool:
     pause_s = 0.1 if isinstance(trace, Path) else 1.0  # a store is not asked that often
     with ThreadPoolExecutor(1) as pool:
         ending = None
         while query.isActive and not stopped() and not (ending and ending.done()):
             if ending is None and (trace / SUMMARY).exists():
                 ending = pool.submit(query.processAllAvailable)
-            look()
             sleep(pause_s)
         # Wait for the end of the current batch. If the next one begins meanwhile, it refuses.
         while query.isActive and query.status["isTriggerActive"]:
             sleep(0.05)
         query.stop()
-    look()
     failure = query.exception()
     if failure is not None and not stopped():
         raise failure
