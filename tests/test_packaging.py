@@ -141,7 +141,7 @@ def test_every_extra_that_is_named_exists() -> None:
     extras = project["optional-dependencies"]
     for library, extra in EXTRAS.items():
         if library != "llvmlite":  # numba brings it
-            name = {"jwt": "pyjwt"}.get(library, library)
+            name = {"jwt": "pyjwt", "grpc_status": "grpcio_status"}.get(library, library)
             assert any(need.replace("-", "_").startswith(name) for need in extras[extra]), library
 
 

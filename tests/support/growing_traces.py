@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from nearcast.storage import AnyPath, encode_parquet, write_whole
 from nearcast.trace.schema import TABLES
+from nearcast.trace.sinks import TABLE_ORDER
 from support.brute_force import expected
 from support.small_traces import Rows, add_part, as_table, delivery, interest, message, publication
 
@@ -107,3 +109,14 @@ def grow(trace: Path, rows: Rows, since_s: float, until_s: float) -> None:
         flushed = [row for row in rows[name] if since_s * SECOND <= row["t"] < until_s * SECOND]
         if flushed:
             add_part(trace, name, flushed, number)
+
+
+def flush_rows(
+    trace: AnyPath, rows: dict[str, list[dict[str, Any]]], since_s: int, until_s: int
+) -> None:
+    """One flush, as a recorder makes it."""
+    for name in TABLE_ORDER:
+        flushed = [row for row in rows.get(name, ()) if since_s * 1e6 <= row["t"] < until_s * 1e6]
+        if flushed:
+            part = trace / name / f"part-{since_s:05}.parquet"
+            write_whole(part, encode_parquet(as_table(name, flushed)))

@@ -1,9 +1,11 @@
 """A real S3 endpoint on this machine (moto's server), and a way to break it."""
 
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Literal
 from urllib.request import Request, urlopen
@@ -25,6 +27,8 @@ _REFUSAL = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\
 @contextmanager
 def s3_endpoint() -> Iterator[str]:
     """The address of an S3 server with an empty bucket."""
+    scratch = TemporaryDirectory(prefix="moto-")
+    os.environ["MOTO_RECORDER_FILEPATH"] = f"{scratch.name}/requests"  # if a test records them
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -37,6 +41,7 @@ def s3_endpoint() -> Iterator[str]:
         yield f"http://{host}:{port}"
     finally:
         server.stop()
+        scratch.cleanup()
 
 
 def in_bucket(endpoint: str, name: str, bucket: str = BUCKET) -> RemotePath:

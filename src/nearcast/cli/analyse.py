@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.common import MASTER, Parser, path_argument, write_json, write_lines
+from nearcast.cli.common import (
+    Parser,
+    add_spark_options,
+    path_argument,
+    start_spark,
+    write_json,
+    write_lines,
+)
 from nearcast.extras import keep_pandas_out
 
 if TYPE_CHECKING:
@@ -48,7 +55,7 @@ def add_analyse(commands: Any) -> Parser:
         " world; the report notes which are absent",
     )
     add("--follow", action="store_true", help="count one trace while it grows, until it ends")
-    add("--master", metavar="URL", help=MASTER)
+    add_spark_options(command)
     command.set_defaults(run=run_analyse)
     return command
 
@@ -69,11 +76,11 @@ def run_analyse(arguments: argparse.Namespace) -> int:
     jobs = JOBS if arguments.only is None else select_jobs(arguments.only.split(","))
 
     from nearcast.pipeline.report.reports import write_report
-    from nearcast.pipeline.spark.session import LEAN_ROWS, start
+    from nearcast.pipeline.spark.session import LEAN_ROWS
 
     step = StepMeter()
     step("starting Spark", 0, 1)
-    spark = start(arguments.master, lean=count_rows(traces) < LEAN_ROWS)
+    spark = start_spark(arguments, lean=count_rows(traces) < LEAN_ROWS)
     try:
         headlines = analyse(spark, traces, out, step, jobs)
         step("drawing report.html", 1, 1)
@@ -122,6 +129,10 @@ def run_follow(arguments: argparse.Namespace, out: "AnyPath") -> int:
     """Analyse a growing trace until it ends or is interrupted; both are a success."""
     if len(arguments.traces) > 1:
         raise ValueError("--follow takes one trace")
+    if arguments.remote is not None:
+        from nearcast.pipeline.stream.streaming import NOT_ON_CONNECT
+
+        raise ValueError(NOT_ON_CONNECT)
     if arguments.only is not None:
         raise ValueError("--follow has one result table; it does not go with --only")
     from threading import Event
@@ -133,14 +144,13 @@ def run_follow(arguments: argparse.Namespace, out: "AnyPath") -> int:
             return 0
 
         from nearcast.cli.progress import StepMeter
-        from nearcast.pipeline.spark.session import start
         from nearcast.pipeline.stream.stream_source import open_single_trace
         from nearcast.pipeline.stream.streaming import follow
 
         open_single_trace(trace)  # before Spark starts: a wrong path should not wait
         step = StepMeter()
         step("starting Spark", 0, 1)
-        spark = start(arguments.master, lean=True)
+        spark = start_spark(arguments, lean=True)
 
     def show(windows: "Sequence[Window]") -> None:
         step.clear()

@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from nearcast.storage import AnyPath
 
-MASTER = "a Spark master (default: local[*], all cores of this machine)"
-
+MASTER = (
+    "a Spark master: local[N], spark://HOST:PORT, yarn, k8s://… (default: all cores of this"
+    " machine, or what spark-submit says)"
+)
+REMOTE = "a Spark Connect server, sc://HOST:PORT, instead of a master (default: $SPARK_REMOTE)"
+CONF = "a setting of Spark, as spark-submit takes it; may be repeated"
 
 A_TRACE = "a trace: a folder, or a URI like s3://bucket/walk"
 FOR_A_TRACE = "where to leave the trace: a folder, or a URI like s3://bucket/walk"
@@ -41,6 +47,29 @@ def path_argument(text: str) -> "AnyPath":
     return found
 
 
+def add_spark_options(command: Parser) -> None:
+    """Where Spark runs; `start_spark` obeys."""
+    where = command.add_mutually_exclusive_group()
+    where.add_argument("--master", metavar="URL", help=MASTER)
+    where.add_argument("--remote", metavar="URL", help=REMOTE)
+    command.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help=CONF)
+
+
+def start_spark(arguments: argparse.Namespace, *, lean: bool = False) -> "SparkSession":
+    """The session that the options of `add_spark_options` ask for.
+
+    On a cluster, the address of Spark's page is told on standard error.
+    """
+    from nearcast.pipeline.spark.session import start, ui_address
+
+    conf = dict(split_setting(text, "--conf") for text in arguments.conf)
+    spark = start(arguments.master, remote=arguments.remote, lean=lean, conf=conf)
+    if address := ui_address(spark):
+        sys.stderr.write(f"nearcast: Spark shows its work at {address}\n")
+        sys.stderr.flush()
+    return spark
+
+
 def write_lines(*lines: str) -> None:
     sys.stdout.write("".join(line + "\n" for line in lines))
 
@@ -51,9 +80,9 @@ def write_json(value: Any) -> None:
     write_lines(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def split_setting(text: str) -> tuple[str, str]:
+def split_setting(text: str, option: str = "--set") -> tuple[str, str]:
     """KEY=VALUE of `--set` as a pair."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise ValueError(f"--set needs KEY=VALUE, not {text!r}")
+        raise ValueError(f"{option} needs KEY=VALUE, not {text!r}")
     return key.strip(), value.strip()

@@ -108,9 +108,24 @@ WORKER_ERROR = re.compile(
 )
 
 
+# What executors lack, and how Spark says so, on pages. With what was found between brackets.
+LACKING = {
+    re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'"): "executors have no module {}",
+    re.compile(r"PACKAGE_NOT_INSTALLED\] (\S+)"): "executors have no module {}",
+    re.compile(r'Cannot run program "([^"]+)"'): "executors have no {}",
+    re.compile(r"PYTHON_VERSION_MISMATCH\] (.*)"): "executors have another Python: {}",
+}
+HOW_TO_PACK = "; give them an environment that has it (docs/how-to/spark-cluster.md)"
+
+
 def fail(code: int, why: object) -> int:
     text = str(why) or type(why).__name__
     if found := WORKER_ERROR.findall(text):
         text = found[-1]  # Spark adds pages to what a worker says
+    else:
+        for pattern, meaning in LACKING.items():
+            if one := pattern.search(text):
+                text = meaning.format(one[1]) + HOW_TO_PACK
+                break
     sys.stderr.write(f"nearcast: {' '.join(text.split())}\n")
     return code

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nearcast.cli.common import MASTER, Parser, write_json, write_lines
+from nearcast.cli.common import Parser, add_spark_options, start_spark, write_json, write_lines
 
 
 def add_reproduce(commands: Any) -> Parser:
@@ -33,7 +33,7 @@ def add_reproduce(commands: Any) -> Parser:
         metavar="DIR",
         help="where traces, results and figures go (default: reproduction)",
     )
-    add("--master", metavar="URL", help=MASTER)
+    add_spark_options(command)
     command.set_defaults(run=run_reproduce)
     return command
 
@@ -51,12 +51,11 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
     selected = selected_figures(arguments.papers, {name: p.figures for name, p in PAPERS.items()})
 
     from nearcast.cli.progress import StepMeter
-    from nearcast.pipeline.spark.session import start
     from nearcast_papers.run import OUTCOMES, counts, gather, reproduce
 
     step = StepMeter()
     step("starting Spark", 0, 1)
-    spark = start(arguments.master)
+    spark = start_spark(arguments)
     claims = []
     try:
         for name, figures in selected.items():

@@ -4,7 +4,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from nearcast.cli.common import MASTER, Parser, path_argument, write_json, write_lines
+from nearcast.cli.common import (
+    Parser,
+    add_spark_options,
+    path_argument,
+    start_spark,
+    write_json,
+    write_lines,
+)
 
 
 def add_sweep(commands: Any) -> Parser:
@@ -23,20 +30,19 @@ def add_sweep(commands: Any) -> Parser:
         metavar="DIR",
         help="where traces and failures go, a folder or a URI (default: sweep)",
     )
-    add("--master", metavar="URL", help=MASTER)
+    add_spark_options(command)
     command.set_defaults(run=run_sweep)
     return command
 
 
 def run_sweep(arguments: argparse.Namespace) -> int:
-    from nearcast.pipeline.spark.session import start
     from nearcast.pipeline.sweeps import read_sweep, sweep
 
     read_sweep(arguments.file)  # before Spark starts: a wrong file should not wait
     from nearcast.cli.progress import StepMeter
 
     step = StepMeter()
-    spark = start(arguments.master, lean=True)
+    spark = start_spark(arguments, lean=True)
     try:
         summary = sweep(spark, arguments.file, arguments.out, step.of_sweep)
     finally:

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from nearcast.pipeline.jobs import awareness, delivery, hotspots, misses, overlay, traffic
 from nearcast.pipeline.spark import storage
-from nearcast.pipeline.spark.session import LEAN_ROWS, is_local
-from nearcast.pipeline.spark.sql import drop_view, keep_view
+from nearcast.pipeline.spark.session import LEAN_ROWS, runs_here
+from nearcast.pipeline.spark.sql import drop_used_views, drop_view, keep_view
 from nearcast.pipeline.spark.storage import OpenedTrace
 from nearcast.pipeline.truth.expected import expected_deliveries
 from nearcast.storage import AnyPath
@@ -114,7 +114,7 @@ class Tables:
         self._making = RLock()
         # Of a table that was checkpointed Spark forgets how it was made. So it need not plan that
         # again for each job, but could not make it again if an executor were lost.
-        self._forgets = small and is_local(spark.sparkContext.master or "")
+        self._forgets = small and runs_here(spark)
 
     def __getitem__(self, name: str) -> DataFrame:
         with self._making:
@@ -139,10 +139,12 @@ class Tables:
         return frame.persist(StorageLevel.DISK_ONLY)
 
     def unpersist(self) -> None:
-        for frame in self._made.values():
-            drop_view(frame)
+        # Each before those that it was made from: a Connect server reads their views again.
+        for frame in reversed(self._made.values()):
             frame.unpersist()
+            drop_view(frame)
         self._made.clear()
+        drop_used_views()
 
 
 def run_job(job: Job, tables: Tables) -> DataFrame:

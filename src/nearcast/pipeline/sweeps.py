@@ -31,10 +31,14 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 from pyspark.sql import SparkSession
 
+from nearcast.errors import TraceError
+from nearcast.pipeline.spark.storage import NOT_SHARED
+from nearcast.pipeline.spark.tasks import map_each
 from nearcast.scenario import Scenario, Setting, from_json, to_json
 from nearcast.sim.run import simulate
 from nearcast.sim.world import resolve
@@ -52,7 +56,7 @@ from nearcast.trace.sinks import SCENARIO, SUMMARY, TABLE_ORDER
 
 MAX_SCENARIOS = 100_000
 POLL_S, POLL_STORE_S = 0.5, 5.0
-JOB_GROUP = "nearcast sweep"
+JOB_TAG = "nearcast sweep"
 UNFINISHED = ".unfinished"
 KEY_TYPES: dict[str, tuple[type, ...]] = {
     "protocol": (str,), "workload": (str,), "nodes": (int,), "seconds": (int, float),
@@ -96,6 +100,11 @@ class TaskOutcome(Struct, frozen=True):
     run: str
     seconds: float
     message: str
+
+
+OUTCOME_SCHEMA = pa.schema(
+    [("run", pa.string()), ("seconds", pa.float64()), ("message", pa.string())]
+)
 
 
 # The file.
@@ -207,6 +216,10 @@ def run_members(
         report()
         remove_unfinished(traces)
     failed = {outcome.run for outcome in outcomes if outcome.message}
+    if lost := [each.run for each in missing if each.run not in failed | complete_runs(traces)]:
+        raise TraceError(
+            f"{traces / lost[0]} was written by a worker, but is not here: {NOT_SHARED}"
+        )
     return SweepSummary(
         total=len(members),
         done=len(missing) - len(failed),
@@ -272,14 +285,15 @@ def run_scenarios(
     """One task for each scenario. A task writes its trace and returns only its outcome."""
     if not scenarios:
         return []
-    context = spark.sparkContext
     texts = [to_json(scenario) for scenario in scenarios]
-    work = partial(run_scenario, out=str(out))
+    work = partial(scenario_outcome, out=str(out))
     poll_s = POLL_S if isinstance(out, Path) else POLL_STORE_S
 
     def collect() -> list[TaskOutcome]:
-        context.setJobGroup(JOB_GROUP, f"{len(texts)} simulations")
-        return context.parallelize(texts, len(texts)).map(work).collect()
+        """One small row for each scenario of the file, so at most MAX_SCENARIOS."""
+        spark.addTag(JOB_TAG)
+        rows = map_each(spark, texts, work, OUTCOME_SCHEMA).toArrow()
+        return msgspec.convert(rows.to_pylist(), list[TaskOutcome])
 
     with ThreadPoolExecutor(1) as pool:
         outcomes = pool.submit(collect)
@@ -287,12 +301,17 @@ def run_scenarios(
             while not wait([outcomes], poll_s).done:
                 report()
         except BaseException:  # also an interrupt: nobody waits for the other tasks any more
-            context.cancelJobGroup(JOB_GROUP)
+            spark.interruptTag(JOB_TAG)
             raise
         return outcomes.result()
 
 
 # Inside a task.
+
+
+def scenario_outcome(text: bytes, out: str) -> Iterator[pa.RecordBatch]:
+    outcome = asdict(run_scenario(text, out))
+    yield pa.RecordBatch.from_pylist([outcome], schema=OUTCOME_SCHEMA)
 
 
 def run_scenario(text: bytes, out: str) -> TaskOutcome:

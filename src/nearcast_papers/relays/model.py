@@ -14,9 +14,11 @@ from random import Random
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
+from nearcast.pipeline.spark.tasks import map_each
 from nearcast.protocols.relays import kernels, rounds
 from nearcast.protocols.relays.cost_model import Weights
 from nearcast.protocols.relays.kernels import Flows
@@ -33,6 +35,7 @@ OVERLOADED = 1.0  # utilisation above which a node is overloaded
 MAJORITY = 0.6, 0.8  # where the majority ends
 PERCENTS = np.linspace(0.0, 1.0, 101)
 KEPT_SEED = 1  # of this seed all distributions are kept
+STORED = pa.schema([("name", pa.string())])  # what a task returns
 CLUSTER_SLOWDOWN = 2.4  # uplinks of the clustering scenario are so many times slower: V-B
 
 
@@ -243,14 +246,16 @@ def run_missing(
     there = {file.name for file in folder.iterdir()}
     missing = [scenario for scenario in wanted if f"{scenario.name}.json" not in there]
     if missing:
-        context = SparkSession.active().sparkContext
+        texts = [msgspec.json.encode(scenario) for scenario in missing]
         work = partial(run_and_store, folder=str(folder))
-        context.parallelize(missing, len(missing)).foreach(work)
+        map_each(SparkSession.active(), texts, work, STORED).toArrow()
     return {scenario: _read_result(folder / f"{scenario.name}.json") for scenario in wanted}
 
 
-def run_and_store(scenario: RoundScenario, folder: str) -> None:
+def run_and_store(text: bytes, folder: str) -> Iterator[pa.RecordBatch]:
+    scenario = msgspec.json.decode(text, type=RoundScenario)
     write_whole(Path(folder, f"{scenario.name}.json"), msgspec.json.encode(run_rounds(scenario)))
+    yield pa.RecordBatch.from_pylist([{"name": scenario.name}], schema=STORED)
 
 
 def _read_result(file: Path) -> RoundResult:

@@ -21,7 +21,12 @@ LABEL_LENGTH = 48  # characters that a legend has room for
 
 
 class Results:
-    """Result tables by name and run, each read once."""
+    """Result tables by name and run, each read once.
+
+    They fit into memory: a table has a row for each node, link, channel or second of a run, for
+    each of at most 2,000 nodes in each second, or a bounded sample; none has one for each
+    publication, delivery or message.
+    """
 
     def __init__(
         self, folder: AnyPath, runs: Sequence[str], scenarios: Mapping[str, dict[str, Any]]

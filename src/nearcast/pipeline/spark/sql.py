@@ -7,10 +7,13 @@ from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+
+from nearcast.pipeline.spark.session import is_connect
 
 _numbers = count()
 _views: WeakKeyDictionary[DataFrame, str] = WeakKeyDictionary()  # of frames that keep their view
+_in_use: list[tuple[SparkSession, str]] = []  # views of a Connect server
 
 
 def query_sql(text: str, **given: Any) -> DataFrame:
@@ -30,7 +33,7 @@ def keep_view(frame: DataFrame) -> None:
 
 
 def drop_view(frame: DataFrame) -> None:
-    _drop_view(frame, _views.pop(frame))
+    _drop_view(frame.sparkSession, _views.pop(frame))
 
 
 @contextmanager
@@ -40,7 +43,17 @@ def _temporary_views(frames: list[DataFrame]) -> Iterator[list[str]]:
         yield list(views)
     finally:
         for frame, view in zip(frames, views, strict=True):
-            _drop_view(frame, view)
+            if is_connect(frame.sparkSession):
+                # A server reads the text of a query again whenever its result is used.
+                _in_use.append((frame.sparkSession, view))
+            else:
+                _drop_view(frame.sparkSession, view)
+
+
+def drop_used_views() -> None:
+    """On a Connect server, all views of queries whose results are not used any more."""
+    while _in_use:
+        _drop_view(*_in_use.pop())
 
 
 def _create_view(frame: DataFrame) -> str:
@@ -49,6 +62,9 @@ def _create_view(frame: DataFrame) -> str:
     return view
 
 
-def _drop_view(frame: DataFrame, view: str) -> None:
-    # Not by `session.catalog.dropTempView`, which would also unpersist the frame.
-    frame.sparkSession._jsparkSession.sessionState().catalog().dropTempView(view)
+def _drop_view(session: SparkSession, view: str) -> None:
+    if is_connect(session):
+        session.catalog.dropTempView(view)
+    else:
+        # Not by `session.catalog.dropTempView`, which would also unpersist the frame.
+        session._jsparkSession.sessionState().catalog().dropTempView(view)

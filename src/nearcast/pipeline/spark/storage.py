@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from nearcast.errors import StorageError, TraceError
 from nearcast.extras import keep_pandas_out
+from nearcast.pipeline.spark.session import parallel_tasks
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.scenario import Scenario, from_json
 from nearcast.space.motion import FOREVER
@@ -65,6 +66,10 @@ REJECTED_ROWS = pa.schema(
 RESULT_FILE = "part-00000.parquet"
 # A job has ended, perhaps without rows; object stores have no empty folders.
 JOB_ENDED = "_SUCCESS"
+NOT_SHARED = (
+    "it was deleted meanwhile, or is on another machine; on a cluster, traces and results are in a"
+    " store (s3://…), or in a folder that all machines share"
+)
 _ADDED = ("bytes", "copies")  # the columns of messages that are summed
 
 
@@ -151,7 +156,10 @@ def _open(folder: AnyPath) -> OpenedTrace:
 def list_row_groups(
     traces: Sequence[OpenedTrace], table: str
 ) -> tuple[list[RowGroup], list[RowGroup]]:
-    """All row groups of a table, and the files that cannot be read or have other columns."""
+    """All row groups of a table, and the files that cannot be read or have other columns.
+
+    This is all that the driver knows of a trace's rows: a few hundred bytes for each row group.
+    """
     found = [
         group
         for trace in traces
@@ -335,7 +343,8 @@ def map_items(
     """The Arrow batches that `work` makes from each item, on the workers; few items per task.
 
     Spark distributes the items' numbers. The items are sent with the function: as rows of a
-    DataFrame they would pass through one more Python process for each task.
+    DataFrame they would pass through one more Python process for each task. There is an item for
+    each row group or part of a trace, a quarter of a kilobyte for up to ROW_GROUP rows.
     """
     assert all(isinstance(item, kind) for item in items)
     texts = [msgspec.json.encode(item) for item in items]
@@ -344,9 +353,12 @@ def map_items(
         keep_pandas_out()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from work(msgspec.json.decode(texts[number], type=kind))
+                try:
+                    yield from work(msgspec.json.decode(texts[number], type=kind))
+                except FileNotFoundError as why:
+                    raise TraceError(f"{in_a_line(why)}: {NOT_SHARED}") from None
 
-    most = max(2 * spark.sparkContext.defaultParallelism, len(items) // 16)
+    most = max(2 * parallel_tasks(spark), len(items) // 16)
     numbers = spark.range(0, len(items), 1, max(1, min(len(items), most)))
     return numbers.mapInArrow(run, from_arrow_schema(schema))
 
@@ -392,8 +404,9 @@ def write_result(
     """Write a result table, one file for each run, which replaces that of an earlier analysis.
 
     Workers write the files themselves: Spark would need a library of its own for each kind of
-    store. A `small` table passes through this process instead: that takes a fraction of the time in
-    which Spark begins a job. The rows are the same, in the same order.
+    store; only the names of runs come here. A `small` table, of traces with fewer than LEAN_ROWS
+    rows, passes through this process instead: that takes a fraction of the time in which Spark
+    begins a job. The rows are the same, in the same order.
     """
     folder = out / name
     columns = [column for column in frame.columns if column != "run"]
@@ -409,6 +422,9 @@ def write_result(
     else:
         ordered = frame.repartition(1).sortWithinPartitions("run", *columns)
         written = {row.run for row in ordered.mapInArrow(write, "run string").collect()}
+        for run in written:
+            if not (file := folder / f"run={run}" / RESULT_FILE).exists():
+                raise TraceError(f"{file} was written by a worker, but is not here: {NOT_SHARED}")
     for run in runs:
         if run not in written:
             remove_tree(folder / f"run={run}")
@@ -438,7 +454,10 @@ def write_runs(batches: Iterable[pa.RecordBatch], folder: AnyPath) -> Iterator[s
 
 
 def read_result(out: AnyPath, name: str, run: str) -> list[dict[str, Any]]:
-    """The rows of a small result table of one run; none if the table is absent."""
+    """The rows of a small result table of one run; none if the table is absent.
+
+    Small is what has one row (totals), or a row for each reason to reject rows of a file.
+    """
     folder = out / name / f"run={run}"
     rows: list[dict[str, Any]] = []
     for file in list_names(folder):

@@ -198,7 +198,11 @@ def interests_since_snapshot(
 
 
 def save_snapshot(keep: AnyPath, interests: Sequence[RowGroup], moment: int) -> None:
-    """Store the interests in force at `moment` if they are costly to find; delete older ones."""
+    """Store the interests in force at `moment` if they are costly to find; delete older ones.
+
+    They are in the memory of Spark's driver meanwhile: a row for each subscription that has not
+    ended, however long the trace is.
+    """
     known = interests_since_snapshot(keep, interests, moment)
     if sum(group.rows for group in known if group.first < moment) < ROWS_PER_SNAPSHOT:
         return

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from nearcast.errors import StoppedError, TraceError
+from nearcast.pipeline.spark.session import is_connect, parallel_tasks
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.pipeline.spark.storage import OpenedTrace
 from nearcast.pipeline.stream.stream_source import EvaluatedTraceSource, open_single_trace
@@ -43,6 +44,11 @@ from nearcast.trace.sinks import SUMMARY
 TABLE = "windows"
 MONITOR_WINDOWS = 300  # the latest windows, for a monitor
 START_ATTEMPTS = 30
+# The process in which a server (of Spark 4.3) runs such functions does not get the package.
+NOT_ON_CONNECT = (
+    "a Spark Connect server cannot follow a trace: it runs functions that handle the batches of a"
+    " stream without the package that it was sent; use --master, or analyse the trace when it ends"
+)
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -79,6 +85,8 @@ def follow(
     Returns true when the run has ended and all windows are written, false when `stopped` says so;
     the current batch is finished first.
     """
+    if is_connect(spark):
+        raise ValueError(NOT_ON_CONNECT)
     span = round(window_s * 1e6)
     if window_s <= 0 or late_s < 0:
         raise ValueError(f"window_s must be above 0 and late_s not below, not {window_s}, {late_s}")
@@ -96,6 +104,7 @@ def follow(
         if stopped():
             raise StoppedError
         try:
+            # A row for each window of the batch, which has about BATCH_ROWS rows or one window.
             rows = add_up_windows(batch).drop("run").toArrow().sort_by("second")
         except Exception as why:
             # Spark searches the message by a pattern, and its stack is too small for a long one.
@@ -114,7 +123,7 @@ def follow(
         spark.readStream.format("nearcast-evaluated")
         .options(span=str(span), late=str(round(late_s * 1e6)))
         .option("begin", str(max(map(window_end, written), default=0)))
-        .option("tasks", str(spark.sparkContext.defaultParallelism))
+        .option("tasks", str(parallel_tasks(spark)))
         .option("keep", str((out / "following").resolve()))
         .load(str(trace.resolve()))
     )

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from nearcast.pipeline.spark import storage
+from nearcast.pipeline.spark.session import parallel_tasks
 from nearcast.pipeline.spark.storage import RUN, OpenedTrace, RowGroup
 from nearcast.pipeline.truth import join
 from nearcast.pipeline.truth.block_codec import decode_block, encode_block
@@ -91,7 +92,7 @@ def plan_parts(spark: SparkSession, traces: Sequence[OpenedTrace]) -> list[Trace
     """Cut each run by time into parts with about the same number of publications."""
     publications, _ = storage.list_row_groups(traces, "publications")
     interests, _ = storage.list_row_groups(traces, "interests")
-    cores = spark.sparkContext.defaultParallelism
+    cores = parallel_tasks(spark)
     parts: list[TracePart] = []
     for trace in traces:
         published = [group for group in publications if group.run == trace.run]
@@ -140,7 +141,7 @@ def _join_by_shuffle(
         trace.run: part_edges([p for p in publications if p.run == trace.run]) for trace in traces
     }
     buckets = max(1, ceil(sum(group.rows for group in interests) / INTERESTS_PER_BUCKET))
-    cores = spark.sparkContext.defaultParallelism
+    cores = parallel_tasks(spark)
 
     def by_subscription(group: RowGroup) -> Iterator[pa.RecordBatch]:
         rows = read_row_group(group)

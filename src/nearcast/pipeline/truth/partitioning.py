@@ -10,13 +10,13 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Struct
 
 from nearcast.pipeline.spark.storage import RowGroup
 from nearcast.pipeline.truth import join
 from nearcast.pipeline.truth.row_groups import concat_rows, read_row_group, rows_between
 from nearcast.space.motion import FOREVER
+from nearcast.storage import locate, open_parquet
 
 ROWS_PER_CHUNK = 400_000  # publications, or interests, joined at once: tens of megabytes
 MAX_X = 1e300  # beyond any position; JSON has no infinity
@@ -95,7 +95,8 @@ def split_along_x(publications: Sequence[RowGroup], count: int) -> list[tuple[fl
     if count < 2 or not publications:
         return [(-MAX_X, MAX_X)]
     sample = max(publications, key=lambda group: group.rows)
-    x = pq.ParquetFile(sample.file).read_row_group(sample.row_group, ["x"]).column(0).to_numpy()
+    with open_parquet(locate(sample.file)) as file:
+        x = file.read_row_group(sample.row_group, ["x"]).column(0).to_numpy()
     inner = np.quantile(x[np.abs(x) < MAX_X], np.arange(1, count) / count) if len(x) else []
     return list(pairwise([-MAX_X, *sorted(set(map(float, inner))), MAX_X]))
 
@@ -131,7 +132,10 @@ def _all_superseded(found: pa.Table, last: int, ranges: list[tuple[int, int]]) -
 def _subscription_ranges(groups: Sequence[RowGroup]) -> list[tuple[int, int]]:
     """The lowest and the highest subscription of each row group, from its statistics."""
     found = []
-    footers = {file: pq.read_metadata(file) for file in sorted({group.file for group in groups})}
+    footers = {}
+    for name in {group.file for group in groups}:
+        with open_parquet(locate(name)) as file:
+            footers[name] = file.metadata
     for group in groups:
         metadata = footers[group.file].row_group(group.row_group)
         columns = (metadata.column(i) for i in range(metadata.num_columns))
