@@ -33,7 +33,13 @@ LEAN = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    # Without compiled code, Spark looks for common parts of expressions in every row.
+    "spark.sql.subexpressionElimination.enabled": "false",
+    # Texts that nobody sees, and checks of plans for those who write rules for Spark.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.lightweightPlanChangeValidation": "false",
 }
+WORKER_DAEMON = "nearcast.pipeline.spark.worker_daemon"
 MIN_MB = 512  # Spark starts with no less
 
 
@@ -178,6 +184,8 @@ def start(
         "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "8" if local else None,
         # A busy machine may take long to start a Python worker.
         "spark.python.authenticate.socketTimeout": "120s",
+        # Elsewhere the package comes with the tasks, too late for the process that forks workers.
+        "spark.python.daemon.module": WORKER_DAEMON if local else None,
     }
     for name, value in {**defaults, **(LEAN if lean else {})}.items():
         if value is not None:
