@@ -46,7 +46,10 @@ ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER: Java outlives the Python that star
 def run(command: list[str]) -> tuple[float, float]:
     """Wall time until the command ends, and CPU time until all that it started has ended."""
     began, spent = perf_counter(), os.times()
-    quiet = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    workers = {**os.environ, "PYSPARK_PYTHON": sys.executable}  # else: python3 of the PATH
+    quiet = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=workers
+    )
     _, said = quiet.communicate()
     wall = perf_counter() - began
     if quiet.returncode:

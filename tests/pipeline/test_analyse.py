@@ -3,7 +3,11 @@
 import io
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,6 +20,7 @@ from nearcast.pipeline.analyse import (
     JOBS,
     AnalysisSummary,
     TableProgress,
+    Tables,
     select_jobs,
 )
 from support.small_traces import a_bit_of_everything, write_trace
@@ -107,3 +112,24 @@ def test_a_step_is_told_in_one_line_of_a_terminal_and_nowhere_else(
     assert "\n" not in said
     assert ("table 3 of 24: popularity" in said) == terminal
     assert said.count("\r") == (3 if terminal else 0)
+
+
+def test_a_table_is_made_once_and_different_ones_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both, made = Barrier(2, timeout=60), []
+
+    def make(_: Tables, name: str) -> str:
+        made.append(name)
+        both.wait()  # nobody comes if one is made after the other
+        return name
+
+    monkeypatch.setattr(Tables, "_make", make)
+    monkeypatch.setattr(Tables, "_keep", lambda _, frame: frame)
+    monkeypatch.setattr("nearcast.pipeline.analyse.keep_view", lambda _: None)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
+    tables = Tables(cast(SparkSession, spark), [])
+    with ThreadPoolExecutor(4) as pool:
+        names = ["notes", "views", "notes", "views"]
+        assert list(pool.map(tables.__getitem__, names)) == names
+    assert sorted(made) == ["notes", "views"]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from nearcast.pipeline.analyse import AnalysisSummary
+    from nearcast.pipeline.spark.storage import OpenedTrace
     from nearcast.pipeline.stream.streaming import Window
     from nearcast.storage import AnyPath
 
@@ -67,27 +68,29 @@ def run_analyse(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         return run_follow(arguments, out)
 
+    from concurrent.futures import ThreadPoolExecutor
+
     from nearcast.cli.progress import StepMeter
-    from nearcast.pipeline.analyse import JOBS, analyse, select_jobs
+    from nearcast.pipeline.spark.session import LEAN_ROWS
     from nearcast.pipeline.spark.storage import count_rows, open_traces
 
     # Before Spark starts: a wrong path or name should not wait.
     traces = open_traces(arguments.traces)
-    jobs = JOBS if arguments.only is None else select_jobs(arguments.only.split(","))
-
-    from nearcast.pipeline.report.reports import write_report
-    from nearcast.pipeline.spark.session import LEAN_ROWS
-
+    only = None if arguments.only is None else load_jobs().select_jobs(arguments.only.split(","))
     step = StepMeter()
     step("starting Spark", 0, 1)
-    spark = start_spark(arguments, lean=count_rows(traces) < LEAN_ROWS)
     try:
-        headlines = analyse(spark, traces, out, step, jobs)
-        step("drawing report.html", 1, 1)
-        known = {trace.run: trace.scenario for trace in traces}
-        page = write_report(out, out, list(known), scenarios_of(known))
+        with ThreadPoolExecutor(1) as aside:
+            loading = aside.submit(load_jobs)  # which takes as long as Java takes to start
+            spark = start_spark(arguments, lean=count_rows(traces) < LEAN_ROWS)
+            try:
+                jobs = loading.result()
+                headlines = jobs.analyse(spark, traces, out, step, only or jobs.JOBS)
+            finally:
+                aside.submit(spark.stop)  # while the report is drawn
+            step("drawing report.html", 1, 1)
+            page = draw_report(traces, out)
     finally:
-        spark.stop()
         step.clear()
     if arguments.json:
         write_json(headlines[0] if len(headlines) == 1 else headlines)
@@ -98,10 +101,22 @@ def run_analyse(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def scenarios_of(known: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def load_jobs() -> Any:
+    """The modules of the analysis and its report: half of the imports of this command."""
+    from nearcast.pipeline import analyse
+    from nearcast.pipeline.report import reports
+
+    assert reports
+    return analyse
+
+
+def draw_report(traces: "Sequence[OpenedTrace]", out: "AnyPath") -> "AnyPath":
     import msgspec
 
-    return {run: msgspec.to_builtins(scenario) or {} for run, scenario in known.items()}
+    from nearcast.pipeline.report.reports import write_report
+
+    scenarios = {trace.run: msgspec.to_builtins(trace.scenario) or {} for trace in traces}
+    return write_report(out, out, list(scenarios), scenarios)
 
 
 def summary_lines(headline: "AnalysisSummary") -> list[str]:

@@ -11,6 +11,7 @@ from nearcast.cli.common import (
     write_json,
     write_lines,
 )
+from nearcast.cli.progress import telling_of_compilation
 from nearcast.extras import keep_pandas_out
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def add_up(commands: Any) -> Parser:
 def run_up(arguments: argparse.Namespace) -> int:
     keep_pandas_out()
     ships = arguments.game == "planetpi4"
-    return _run_ships(arguments) if ships else _run_walkers(arguments)
+    with telling_of_compilation():
+        return _run_ships(arguments) if ships else _run_walkers(arguments)
 
 
 def _run_walkers(arguments: argparse.Namespace) -> int:
@@ -75,8 +77,6 @@ def _run_walkers(arguments: argparse.Namespace) -> int:
             )
         sys.stdout.flush()
 
-    if sys.stderr.isatty():
-        sys.stderr.write("opening a world; the first time on a machine this takes half a minute\n")
     run_until_signal(lambda stop: serve_with_bots(chosen, bots, ready, stop))
     return 0
 

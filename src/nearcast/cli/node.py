@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.clients import QUICK_START
 from nearcast.cli.common import SETTINGS_FILE, Parser, write_json, write_lines
+from nearcast.cli.progress import telling_of_compilation
 from nearcast.extras import keep_pandas_out
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def run_node(arguments: argparse.Namespace) -> int:
             )
         sys.stdout.flush()
 
-    serve(chosen, ready)
+    with telling_of_compilation():
+        serve(chosen, ready)
     if trace and not arguments.json:
         write_lines(f"stopped; next: nearcast analyse {trace[0]}")
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.common import Parser, path_argument, split_setting, write_lines
+from nearcast.cli.progress import telling_of_compilation
 from nearcast.extras import keep_pandas_out
 from nearcast.protocols import PROTOCOLS
 
@@ -93,10 +94,11 @@ def run_peer(arguments: argparse.Namespace) -> int:
         settings=dict(map(split_setting, arguments.set)),
     )
     keep_pandas_out()
-    if arguments.bots is None:
-        run_peer_process(options)
-    else:
-        _run_bots(options, arguments)
+    with telling_of_compilation():
+        if arguments.bots is None:
+            run_peer_process(options)
+        else:
+            _run_bots(options, arguments)
     return 0
 
 

@@ -1,6 +1,8 @@
-"""How far long work is, on a terminal; nothing anywhere else."""
+"""How far long work is, on a terminal; nothing anywhere else. And why a first start is slow."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -52,3 +54,30 @@ class StepMeter:
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+COMPILING = "nearcast: compiling kernels; this takes half a minute, once after installing\n"
+
+
+@contextmanager
+def telling_of_compilation() -> Iterator[None]:
+    """Say once on standard error, anywhere, that kernels are compiled, as soon as one is.
+
+    numba keeps them, so only the first start waits; and set-up by `make` has compiled them.
+    """
+    from numba.core import event
+
+    class Teller(event.Listener):  # type: ignore[misc]
+        told = False
+
+        def on_start(self, _: object) -> None:
+            if not self.told:
+                self.told = True
+                sys.stderr.write(COMPILING)
+                sys.stderr.flush()
+
+        def on_end(self, _: object) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Teller()):
+        yield

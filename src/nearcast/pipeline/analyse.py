@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from threading import Lock, RLock
+from threading import Lock
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -102,7 +102,8 @@ class AnalysisSummary(Struct, frozen=True, kw_only=True):
 class Tables:
     """The DataFrames that jobs read, by name; each is made once and kept while jobs run.
 
-    Threads may ask for the same table. `small`: the traces have few rows.
+    Threads may ask for the same table, and make different ones at the same time. `small`: the
+    traces have few rows.
     """
 
     def __init__(
@@ -111,13 +112,16 @@ class Tables:
         self._spark, self.traces = spark, traces
         self._made: dict[str, DataFrame] = {}
         self._origins: list[DataFrame] = []  # Spark updates their counters while they are made
-        self._making = RLock()
+        self._making: dict[str, Lock] = {}
+        self._looking = Lock()
         # Of a table that was checkpointed Spark forgets how it was made. So it need not plan that
         # again for each job, but could not make it again if an executor were lost.
         self._forgets = small and runs_here(spark)
 
     def __getitem__(self, name: str) -> DataFrame:
-        with self._making:
+        with self._looking:
+            making = self._making.setdefault(name, Lock())
+        with making:
             if name not in self._made:
                 self._made[name] = self._keep(self._make(name))
                 keep_view(self._made[name])
@@ -179,7 +183,8 @@ def analyse(
     try:
         # Planning a small job takes longer than running it, and both mostly wait.
         with ThreadPoolExecutor(CONCURRENT_JOBS) as pool:
-            for written in as_completed([pool.submit(write_table, job) for job in (*jobs, None)]):
+            # Rejected rows first: they need Python workers, which start while others are planned.
+            for written in as_completed([pool.submit(write_table, job) for job in (None, *jobs)]):
                 written.result()
     finally:
         tables.unpersist()

