@@ -8,6 +8,7 @@ import pytest
 
 from nearcast.client.effects import JoinDue
 from nearcast.client_protocol import messages
+from nearcast.service.cluster import handover
 from nearcast.service.cluster.messages import (
     ClientReturned,
     ClientTransfer,
@@ -238,16 +239,35 @@ def test_an_answer_that_comes_after_the_old_connection_has_ended_changes_nothing
     assert story.times_left() == 1
 
 
-def test_who_disconnects_without_an_answer_leaves_when_the_new_node_has_cancelled() -> None:
+@pytest.mark.parametrize("seconds", [5, 70])
+def test_who_disconnects_without_an_answer_leaves_when_the_new_node_has_cancelled(
+    seconds: int,
+) -> None:
     story = Handover()
     story.lose(ClientTransfer, HandoverCancelled)
     story.go(ClientTransfer, lambda _: None)
     story.until(lambda: story.old_connection.client is not None)
     story.crash(story.walker)
-    story.run(5.0)
+    story.run(seconds)
     assert story.times_left() == 0, "it may be on the new node"
     story.lose()
     story.until(lambda: story.times_left())
+    story.check()
+    assert story.times_left() == 1
+
+
+def test_who_disconnects_leaves_at_last_if_no_answer_ever_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handover, "DOUBTED", 5 * SECOND)
+    story = Handover()
+    story.lose(ClientTransfer, HandoverCancelled)
+    story.go(ClientTransfer, lambda _: None)
+    story.until(lambda: story.old_connection.client is not None)
+    story.crash(story.walker)
+    story.until(lambda: story.times_left())
+    story.run(5.0)
+    story.lose()
     story.check()
     assert story.times_left() == 1
 
