@@ -18,6 +18,7 @@ from nearcast.service.cluster.messages import (
     HandoverClaim,
     HandoverConfirmed,
     RetainedStatesReport,
+    StatesWithdrawn,
 )
 from nearcast.service.cluster.remote_entities import UNCHECKED
 from nearcast.sim.cluster.faults import HANDOVER
@@ -366,6 +367,20 @@ def test_a_state_whose_end_was_never_told_is_found_out() -> None:
     assert name in known_at(story.third)
     story.run(10.0)
     assert story.agree()
+
+
+def test_a_withdrawn_state_does_not_come_back_by_a_handover() -> None:
+    """To a node that was not told of it."""
+    story = Handover()
+    name = story.walker.host.name
+    story.lose(StatesWithdrawn)
+    story.walker.host.retains = False
+    story.walker.host.withdraw()
+    story.go(HandoverConfirmed, lambda _: None)
+    story.lose()
+    story.run(0.5)
+    assert name not in known_at(story.new)
+    story.check()
 
 
 def test_who_went_to_another_node_whose_word_was_lost_is_found_there() -> None:

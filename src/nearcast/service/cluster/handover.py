@@ -573,8 +573,9 @@ class Handover:
         subscriptions = [_from_transfer(transferred) for transferred in transfer.subscriptions]
         versions = [transferred.earlier for transferred in transfer.subscriptions]
         client = realm.add_transferred(
-            now, transfer.entity, transfer.name, form, subscriptions, versions, transfer.departed
-        )
+            now, transfer.entity, transfer.name, form, subscriptions, versions, transfer.departed,
+            {state.channel for state in transfer.states},
+        )  # fmt: skip
         for state in transfer.states:
             parts = publish_request(state), encoding_of(state.packed), state.id, state.t
             realm.restore_state(client, *parts)
