@@ -16,7 +16,9 @@ under way during a fault may arrive after later publications, if it is not older
 A fault explains a miss near it in time if it was one of the subscriber, or of a server on the way
 of the publication: that of the publisher, that of the subscriber, and those whose sites were
 nearest to the place since shortly before the fault, which know who wants the publication. In a
-partition, and while messages of a script's choice are lost, every server may be concerned.
+partition, and while messages of a script's choice are lost, every server may be concerned. What is
+published and wanted on the same server, no other has to know: links between servers explain no miss
+of that.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,6 +45,7 @@ Arrivals: TypeAlias = dict[tuple[PublicationId, int], tuple[SimulatedConnection,
 
 BEFORE: Time = 2 * SECOND  # a fault may lose what was under way for so long
 AFTER: Time = 10 * SECOND  # and by then servers agree again who wants what
+OF_A_SERVER_ALONE = ("crashed", "halted")  # faults that need no other server
 LONGEST_LISTED: Time = 3 * SECOND  # in calm: by then all servers know that a client has left
 LONGEST_OUTSIDE: Time = 5 * SECOND  # likewise: by then another site owns what has crossed a border
 # When no fault lasts any more: by then sites that could not reach each other agree who owns what.
@@ -355,6 +358,8 @@ class ClusterChecker:
             return True
         whereabouts, publisher = self.whereabouts, publication >> COUNT_BITS
         homes = whereabouts.homes(subscriber, t - AFTER, t + AFTER)
+        if {block_of(home) for home in homes} == {publisher}:
+            near = [span for span in near if span.fact in OF_A_SERVER_ALONE]
         for span in near:
             if span.client is None and span.servers is None:
                 return True
