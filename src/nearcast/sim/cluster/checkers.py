@@ -45,7 +45,7 @@ Arrivals: TypeAlias = dict[tuple[PublicationId, int], tuple[SimulatedConnection,
 
 BEFORE: Time = 2 * SECOND  # a fault may lose what was under way for so long
 AFTER: Time = 10 * SECOND  # and by then servers agree again who wants what
-OF_A_SERVER_ALONE = ("crashed", "halted")  # faults that need no other server
+OF_LINKS = ("cut off", "link broken")  # faults of links between servers, which no client needs
 LONGEST_LISTED: Time = 3 * SECOND  # in calm: by then all servers know that a client has left
 LONGEST_OUTSIDE: Time = 5 * SECOND  # likewise: by then another site owns what has crossed a border
 # When no fault lasts any more: by then sites that could not reach each other agree who owns what.
@@ -359,7 +359,7 @@ class ClusterChecker:
         whereabouts, publisher = self.whereabouts, publication >> COUNT_BITS
         homes = whereabouts.homes(subscriber, t - AFTER, t + AFTER)
         if {block_of(home) for home in homes} == {publisher}:
-            near = [span for span in near if span.fact in OF_A_SERVER_ALONE]
+            near = [span for span in near if span.fact not in OF_LINKS]
         for span in near:
             if span.client is None and span.servers is None:
                 return True
