@@ -3,12 +3,13 @@
 At every moment: nothing is delivered twice, neither on a connection nor to an application; each
 publisher's publications arrive in order. In calm: no two servers send a client the same; no two
 sites own a record in one epoch; a record is owned where its area is; who has left is soon listed
-nowhere; servers that stand by come and go no more often than the load rises and falls. When no
-fault lasts: no two sites own a record for longer than `LONGEST_SHARED`. At the end: nothing was
-delivered that nobody asked for, and a fault explains every miss. When the cluster has
-recovered from the last fault: every client is served by one server, which knows all its
-subscriptions and does not stand by; every subscription has one owner, every server knows exactly
-the living states, and what is published from then on is delivered exactly.
+nowhere; servers that stand by come and go no more often than the load rises and falls, and do come
+when all others are overloaded. When no fault lasts: no two sites own a record for longer than
+`LONGEST_SHARED`. At the end: nothing was delivered that nobody asked for, and a fault explains
+every miss. When the cluster has recovered from the last fault: every client is served by one
+server, which knows all its subscriptions and does not stand by; every subscription has one owner,
+every server knows exactly the living states, and what is published from then on is delivered
+exactly.
 
 Order has one exception, which the protocol documents (`service.cluster.realm.OVERDUE`): what was
 under way during a fault may arrive after later publications, if it is not older than that.
@@ -21,7 +22,7 @@ published and wanted on the same server, no other has to know: links between ser
 of that.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import dist
 from typing import TypeAlias
 
@@ -34,6 +35,7 @@ from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.protocols.voronoi.vso_messages import Place
 from nearcast.service.cluster.realm import OVERDUE
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, block_of
+from nearcast.service.cluster.scaling import Role
 from nearcast.sim.cluster.agreement import SHOWN, owned_records
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
@@ -48,6 +50,7 @@ AFTER: Time = 10 * SECOND  # and by then servers agree again who wants what
 OF_LINKS = ("cut off", "link broken")  # faults of links between servers, which no client needs
 LONGEST_LISTED: Time = 3 * SECOND  # in calm: by then all servers know that a client has left
 LONGEST_OUTSIDE: Time = 5 * SECOND  # likewise: by then another site owns what has crossed a border
+LONGEST_ALONE: Time = 8 * SECOND  # likewise, after `high_s`: by then another server is called in
 # When no fault lasts any more: by then sites that could not reach each other agree who owns what.
 LONGEST_SHARED: Time = 5 * SECOND
 
@@ -175,6 +178,7 @@ class ClusterChecker:
         # By subscription and owner: since when its area has been another site's.
         self._outside: dict[tuple[SubscriptionId, NodeId], Time] = {}
         self._shared: dict[SubscriptionId, Time] = {}  # since when two sites have owned it
+        self._alone_since: Time = 0  # when some server was last not overloaded, or helped
         self._latest: dict[tuple[ClientHost, NodeId], tuple[Time, PublicationId]] = {}
 
     # While it runs.
@@ -259,6 +263,7 @@ class ClusterChecker:
         self._check_epochs(servers)
         self._check_places(servers)
         self._check_gone(servers)
+        self._check_helped(servers)
 
     def _check_shared(self, servers: Iterable[ServerHost]) -> None:
         """No two sites own a record for long, unless a fault lasts."""
@@ -318,6 +323,19 @@ class ClusterChecker:
                 self._fail(f"server {server.id} lists {sorted(ghosts)[:SHOWN]}, who have left")
         for entity in overdue:
             del self._gone[entity]
+
+    def _check_helped(self, servers: Sequence[ServerHost]) -> None:
+        """If all that are active have too much to do, those that stand by do not for long."""
+        active = [one.service.cluster.scaling for one in servers if one.role is Role.ACTIVE]
+        waiting = [one for one in servers if one.role is Role.STANDING_BY]
+        overloaded = all(one.share > one.parameters.high for one in active)
+        if not (active and waiting and overloaded and len(active) + len(waiting) == len(servers)):
+            self._alone_since = self._now()
+        elif self._now() - self._alone_since > LONGEST_ALONE + active[0].parameters.high_s * SECOND:
+            self._fail(
+                f"all active servers have been overloaded since {self._alone_since}, and"
+                f" {len(waiting)} stand by"
+            )
 
     def _fail(self, what: str) -> None:
         raise InvariantError(f"at {self._now()} {what}")

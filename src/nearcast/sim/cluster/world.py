@@ -516,7 +516,7 @@ class ClusterWorld:
         disagreed_at, agreed = self.now, False
         while self.now < until and self.now - disagreed_at < AFTER:
             self.queue.run(min(self.now + SECOND // 2, until))
-            why = disagreement(self.nodes.values(), self.servers)
+            why = self._disagreement()
             if why is None:
                 agreed = True
             else:
@@ -560,7 +560,7 @@ class ClusterWorld:
         checker.judge_deliveries(self.exact_since)
 
     def _disagreement(self) -> str | None:
-        """At the end, when areas stand still, clients also know who is in them."""
+        """When areas stand still, clients also know who is in them."""
         clients, servers = self.nodes.values(), self.servers
         return disagreement(clients, servers) or wrong_presence(clients, servers)
 
