@@ -2,14 +2,14 @@
 
 At every moment: nothing is delivered twice, neither on a connection nor to an application; each
 publisher's publications arrive in order. In calm: no two servers send a client the same; no two
-sites own a record in one epoch; a record is owned where its area is; who has left is soon listed
-nowhere; servers that stand by come and go no more often than the load rises and falls, and do come
-when all others are overloaded. When no fault lasts: no two sites own a record for longer than
-`LONGEST_SHARED`. At the end: nothing was delivered that nobody asked for, and a fault explains
-every miss. When the cluster has recovered from the last fault: every client is served by one
-server, which knows all its subscriptions and does not stand by; every subscription has one owner,
-every server knows exactly the living states, and what is published from then on is delivered
-exactly.
+sites own a record in one epoch; a record is owned where its area is; nobody who is there is said to
+be gone; who has left is soon listed nowhere; servers that stand by come and go no more often than
+the load rises and falls, and do come when all others are overloaded. When no fault lasts: no two
+sites own a record for longer than `LONGEST_SHARED`. At the end: nothing was delivered that nobody
+asked for, and a fault explains every miss. When the cluster has recovered from the last fault:
+every client is served by one server, which knows all its subscriptions and does not stand by; every
+subscription has one owner, every server knows exactly the living states, and what is published from
+then on is delivered exactly.
 
 Order has one exception, which the protocol documents (`service.cluster.realm.OVERDUE`): what was
 under way during a fault may arrive after later publications, if it is not older than that.
@@ -236,6 +236,12 @@ class ClusterChecker:
         """A client that does not read gets it later than its server has sent it."""
         most = OVERDUE + 2 * self._skew + SECOND
         return sent - made < most and self._faults.explains(made, self._now(), client.number)
+
+    def told_gone(self, client: ClientHost) -> None:
+        """Somebody who watches was told that this one is gone, though it is there."""
+        withdraws = client.withdraws[1] > 0  # then it was, a moment ago
+        if not withdraws and not any(span.concerns(client.number) for span in self._faults.spans):
+            self._fail(f"{client.name} was said to be gone, and is there")
 
     def lost_server(self, client: ClientHost, reason: str) -> None:
         """A client has lost its connection, and no fault of its own did that."""

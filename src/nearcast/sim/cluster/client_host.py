@@ -15,6 +15,7 @@ from nearcast.client.core import ClientCore, Phase
 from nearcast.client.effects import (
     Again,
     Ask,
+    Changed,
     ClientParameters,
     Connect,
     Disconnect,
@@ -24,7 +25,7 @@ from nearcast.client.effects import (
     Told,
     Welcomed,
 )
-from nearcast.client.received import Disconnected, HandedOver, Message
+from nearcast.client.received import Disconnected, HandedOver, Left, Message
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import area_from_region, extent_fields
 from nearcast.errors import InvariantError
@@ -59,6 +60,7 @@ class ClientWorld(Protocol):
         subscriptions: tuple[int, ...],
     ) -> None: ...  # fmt: skip
     def welcomed(self, client: "ClientHost", entity: int, server: NodeId) -> None: ...
+    def told_gone(self, entity: int) -> None: ...
     def lost_server(self, client: "ClientHost", reason: str) -> None: ...
     def served(self, client: "ClientHost") -> None: ...
 
@@ -246,6 +248,8 @@ class ClientHost:
                     self._world.lost_server(self, reason)
                 case Told(HandedOver()):
                     self._on_handed_over()
+                case Changed(_, Left(who, gone)) if gone:
+                    self._world.told_gone(who.entity)
                 case Welcomed():
                     self._served_by = self._welcoming
                 case SubscriptionEnded(number, why):
