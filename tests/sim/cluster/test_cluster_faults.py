@@ -64,6 +64,9 @@ FOUND = {
         13, {**BORDERS, "retain": 1, "churn_rate": 2, "churn_by": "crash"},
     ),
     "a node that lost the news of a withdrawn state knew it for ever": (8, UNLINKED),
+    "a retained state overtook what its publisher had not retained before": (
+        0, {**BORDERS, "retain": 1, "withdraw": 0.2},
+    ),
     "a withdrawn state came back, as its client went to a node that knew it still": (5, UNLINKED),
 }  # fmt: skip
 
