@@ -2,14 +2,14 @@
 
 At every moment: nothing is delivered twice, neither on a connection nor to an application; each
 publisher's publications arrive in order. In calm: no two servers send a client the same; no two
-sites own a record in one epoch; a record is owned where its area is; nobody who is there is said to
-be gone; who has left is soon listed nowhere; servers that stand by come and go no more often than
-the load rises and falls, and do come when all others are overloaded. When no fault lasts: no two
-sites own a record for longer than `LONGEST_SHARED`. At the end: nothing was delivered that nobody
-asked for, and a fault explains every miss. When the cluster has recovered from the last fault:
-every client is served by one server, which knows all its subscriptions and does not stand by; every
-subscription has one owner, every server knows exactly the living states, and what is published from
-then on is delivered exactly.
+sites own a record in one epoch for long; a record is owned where its area is; nobody who is there
+is said to be gone; who has left is soon listed nowhere; servers that stand by come and go no more
+often than the load rises and falls, and do come when all others are overloaded. When no fault
+lasts: no two sites own a record for longer than `LONGEST_SHARED`. At the end: nothing was delivered
+that nobody asked for, and a fault explains every miss. When the cluster has recovered from the last
+fault: every client is served by one server, which knows all its subscriptions and does not stand
+by; every subscription has one owner, every server knows exactly the living states, and what is
+published from then on is delivered exactly.
 
 Order has one exception, which the protocol documents (`service.cluster.realm.OVERDUE`): what was
 under way during a fault may arrive after later publications, if it is not older than that.
@@ -50,6 +50,7 @@ AFTER: Time = 10 * SECOND  # and by then servers agree again who wants what
 OF_LINKS = ("cut off", "link broken")  # faults of links between servers, which no client needs
 LONGEST_LISTED: Time = 3 * SECOND  # in calm: by then all servers know that a client has left
 LONGEST_OUTSIDE: Time = 5 * SECOND  # likewise: by then another site owns what has crossed a border
+LONGEST_TIED: Time = 2 * SECOND  # likewise: by then digests have told of two owners in one epoch
 LONGEST_ALONE: Time = 8 * SECOND  # likewise, after `high_s`: by then another server is called in
 # When no fault lasts any more: by then sites that could not reach each other agree who owns what.
 LONGEST_SHARED: Time = 5 * SECOND
@@ -178,6 +179,7 @@ class ClusterChecker:
         # By subscription and owner: since when its area has been another site's.
         self._outside: dict[tuple[SubscriptionId, NodeId], Time] = {}
         self._shared: dict[SubscriptionId, Time] = {}  # since when two sites have owned it
+        self._tied: dict[tuple[SubscriptionId, int], Time] = {}  # likewise in one epoch
         self._alone_since: Time = 0  # when some server was last not overloaded, or helped
         self._latest: dict[tuple[ClientHost, NodeId], tuple[Time, PublicationId]] = {}
 
@@ -289,15 +291,22 @@ class ClusterChecker:
                     )
 
     def _check_epochs(self, servers: Iterable[ServerHost]) -> None:
-        """No two sites own a record in the same epoch."""
+        """No two sites own a record in the same epoch for long. An owner that reclaims it, because
+        the next one was late, and that one, which has handed it on, may choose the same epoch; the
+        copies or digests that they send tell them, and the larger number keeps it."""
+        now, before, self._tied = self._now(), self._tied, {}
         owners: dict[tuple[SubscriptionId, int], NodeId] = {}
         for server in servers:
             for record in owned_records(server):
-                other = owners.setdefault((record.id, record.epoch), server.id)
-                if other != server.id:
+                key = record.id, record.epoch
+                other = owners.setdefault(key, server.id)
+                if other == server.id:
+                    continue
+                since = self._tied[key] = before.get(key, now)
+                if now - since > LONGEST_TIED:
                     self._fail(
                         f"sites {other} and {server.id} own subscription {record.id}"
-                        f" in epoch {record.epoch}"
+                        f" in epoch {record.epoch} since {since}"
                     )
 
     def _check_places(self, servers: Iterable[ServerHost]) -> None:
