@@ -28,7 +28,6 @@ const TRY_MS = 2_000; // plus the pause: for one of several nodes to answer
 const HANDOVER_MS = 5_000; // for another node to welcome us; after that we stay with the present one
 const FORMER_NODE_MS = 10_000; // for the former node to send what it still has for us
 const HOLD_BACK_MS = 250; // that messages of the new node wait for those of the former
-const CLOCKS_DIFFER_US = 1_000_000; // those of two nodes, at most
 const REMEMBERED_PUBLICATIONS = 4_096; // to drop duplicates during a handover
 const ABNORMAL = 1006; // what WebSockets report if a connection broke without a close frame
 const NORMAL = 1000;
@@ -789,7 +788,7 @@ export class Client {
       within(HOLD_BACK_MS, former.ended).catch(() => {}).finally(() => this.#releaseHeldBack(former));
       within(FORMER_NODE_MS, former.ended).catch(() => {}).finally(() => former.close());
     }
-    this.#onlyCurrent = this.#handingOver ? notice.t + CLOCKS_DIFFER_US : Infinity;
+    this.#onlyCurrent = this.#handingOver ? notice.t : Infinity;
     const known = [...this.nodes, ...(this.#current ? [this.#current.url] : [])];
     this.#current = channel;
     this.entity = notice.entity;

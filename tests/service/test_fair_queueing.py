@@ -320,7 +320,7 @@ def test_who_comes_from_another_node_brings_the_steps_of_its_filters() -> None:
     came = there.client_state(CROWD).subscriptions[1]
     here = ClusterRealm(MATCHERS["keyed"](), Limits(), None, 1)
     state = here.add_transferred(
-        there.now, 7, "ann", messages.JSON, [replace(came, steps=0)], [[]], there.now
+        there.now, 7, "ann", messages.JSON, [replace(came, steps=0)], [[]], there.now, ()
     )
     assert state.subscriptions[1].steps == came.steps == 181
 

@@ -36,7 +36,11 @@ def test_random_seeds(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
         sys.stdout.write(f"\n{kind}: seeds from {first} on, for {minutes:g} minutes\n")
     ends, seed = time.monotonic() + 60 * minutes, first
     while time.monotonic() < ends or seed == first:
-        KINDS[kind](seed)
+        try:
+            KINDS[kind](seed)
+        except Exception as why:
+            done = f"{kind}: seed {seed} failed, after {seed - first} that did not"
+            raise AssertionError(done) from why
         seed += 1
     with capsys.disabled():
         sys.stdout.write(f"{seed - first} seeds, none failed\n")

@@ -31,8 +31,9 @@ def cluster_scenario(seed: int, nodes: int = 12, seconds: float = 6.0, **setting
     )  # fmt: skip
 
 
-def mixed_scenario(seed: int) -> Scenario:
-    """Some of all faults, with numbers that the seed determines."""
+def mixed_scenario(seed: int, **settings_then: Any) -> Scenario:
+    """Some of all faults, with numbers that the seed determines. `settings_then`: of a seed that
+    was found before there were others."""
     rng = stream(seed, "mixed faults")
     chosen = {name: most for name, most in FAULTS.items() if rng.random() < 0.4}
     settings: dict[str, Any] = {
@@ -44,6 +45,9 @@ def mixed_scenario(seed: int) -> Scenario:
     settings["cut_s"], settings["halt_s"] = rng.choice((0.5, 2.0, 6.0)), rng.choice((0.3, 1.0, 3.0))
     settings["restart_s"] = rng.choice((0.2, 1.0, 3.0))
     settings["watch"] = 0.5
+    later = stream(seed, "later settings")
+    settings["redial_s"], settings["withdraw"] = later.choice((0, 0.5, 2)), later.choice((0, 0.1))
+    settings |= settings_then
     return cluster_scenario(seed, rng.randint(6, 14), rng.randint(4, 8), **settings)
 
 

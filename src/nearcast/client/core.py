@@ -52,10 +52,8 @@ from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
 from nearcast.errors import ClosedError, Refused
 from nearcast.model.subscription import Region
 from nearcast.node import ClearTimer, SetTimer, Timer
-from nearcast.space.motion import SECOND, Path, Time, path
+from nearcast.space.motion import Path, Time, path
 from nearcast.space.shapes import EVERYWHERE
-
-CLOCKS_DIFFER: Time = SECOND  # those of two nodes, at most
 
 
 class Phase(Enum):
@@ -466,7 +464,7 @@ class ClientCore:
         if self.phase is Phase.HANDED_OVER:
             assert former is not None
             self._await_last_messages(former)
-            self._order.serving = connection.number, notice.t + CLOCKS_DIFFER
+            self._order.serving = connection.number, notice.t
             self._out.append(Told(HandedOver(self.node, connection.url or "")))
             self._serve()
             self._publish_missing_states()

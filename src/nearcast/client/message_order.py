@@ -20,7 +20,8 @@ class MessageOrder:
         self._subscriptions = subscriptions
         self.presence_known = False  # has a node said who is inside any area?
         self.former: int | None = None  # the connection whose messages come first
-        # After a handover: the connection that serves us, and from when on nobody else does.
+        # After a handover: the connection that serves us, and from when on nobody else does. A new
+        # node's time is never behind what the former one has delivered, whatever their clocks say.
         self.serving: tuple[int, Time] | None = None
         self._held_back: list[tuple[int, Any]] = []
         self._recent: RecentPublications | None = None

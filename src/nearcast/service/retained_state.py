@@ -17,11 +17,13 @@ from nearcast.columns import SlotAllocator, grow
 from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.subscription import Value
 from nearcast.service.client_state import AcceptedPublication, LazyPublications
-from nearcast.space.motion import Time
+from nearcast.space.motion import FOREVER, Time
 
 # A pair of a subscription's slot and a feed is one number: these low bits are the feed.
 FEED_BITS = 32
 FEED_MASK = (1 << FEED_BITS) - 1
+
+DIGESTS = 2**53  # possible totals of a digest
 
 # A publication as a row of a numpy table: the publisher; the client that publishes for it, as an
 # entity and by its slot; the feed; the payload's bytes; is it retained; and its shape.
@@ -65,6 +67,9 @@ class RetainedStates:
         # Changes of states are numbered: the last one of all, and of each feed.
         self.seq = 0
         self.changed: Integers = np.zeros(64, np.int64)
+        # When each state was made, and by which publication. FOREVER: there is none.
+        self._made: Integers = np.full(64, FOREVER, np.int64)
+        self._publications: Integers = np.zeros(64, np.int64)
         self._all: tuple[Time, int, Integers, Batch] | None = None  # at a time, after a change
         self._slots = SlotAllocator()
         self._left: list[tuple[int, int]] = []  # ended, with `before` of `remove`
@@ -76,6 +81,8 @@ class RetainedStates:
             self.positions = grow(self.positions, len(self.positions) + 1)
             self._table = grow(self._table, len(self._table) + 1)
             self.changed = grow(self.changed, len(self.changed) + 1)
+            self._made = grow(self._made, len(self._made) + 1, FOREVER)
+            self._publications = grow(self._publications, len(self._publications) + 1)
         return feed
 
     @property
@@ -93,7 +100,7 @@ class RetainedStates:
         self.positions[table["feed"]] = table["centre"]
         retained = np.flatnonzero(table["retain"])
         if len(retained):
-            newer, states = [], self._states
+            newer, times, numbers, states = [], [], [], self._states
             feeds = table["feed"][retained].tolist()
             for feed, i in zip(feeds, retained.tolist(), strict=True):
                 one, known = accepted[i], states.get(feed)
@@ -101,13 +108,18 @@ class RetainedStates:
                 if not one.client.left and (known is None or known.t <= made):
                     states[feed] = RetainedState(made, one)
                     newer.append(i)
-            self._table[table["feed"][newer]] = table[newer]
-            self.changed[table["feed"][newer]] = self.seq + 1 + np.arange(len(newer))
+                    times.append(made)
+                    numbers.append(one.id)
+            changed = table["feed"][newer]
+            self._table[changed] = table[newer]
+            self._made[changed], self._publications[changed] = times, numbers
+            self.changed[changed] = self.seq + 1 + np.arange(len(newer))
             self.seq += len(newer)
 
     def remove(self, feed: int, before: int = 0) -> None:
         """The feed ends. Its publications have numbers below `before`, and may still wait."""
         self._states.pop(feed, None)
+        self._made[feed] = FOREVER
         self._left.append((feed, before))
         self.seq += 1
         self.changed[feed] = self.seq
@@ -149,6 +161,11 @@ class RetainedStates:
     def __len__(self) -> int:
         """How many states there are."""
         return len(self._states)
+
+    def digest(self, until: Time) -> tuple[int, int]:
+        """How many states were made until then, and the sum of their publications' numbers."""
+        which = np.flatnonzero(self._made <= until)
+        return len(which), int(self._publications[which].sum()) % DIGESTS
 
     def states(self, t: Time) -> tuple[Integers, Batch]:
         """All states as if published at `t`, and their feeds, in order."""

@@ -153,7 +153,7 @@ def test_all_nodes_of_a_cluster_learn_what_is_withdrawn(seed: int) -> None:
                     client.host.withdraw(random.choice([None, ""]))
                     script.run(random.uniform(0.0, 0.3))
     script.run(3.0)
-    kept = {client.host.entity for client in script.clients if client.host.has_state}
+    kept = {client.host.entity for client in script.clients if client.host.state}
     known = [{state.entity for state in server.states()} for server in script.servers]
     assert known == [kept] * 3
     assert 0 < len(kept) < 9

@@ -456,7 +456,7 @@ class Arrived:
             ThrottleOptions(),
         )
         self.client = self.realm.add_transferred(
-            SECOND, 7, "anna", messages.JSON, [active], [()], SECOND
+            SECOND, 7, "anna", messages.JSON, [active], [()], SECOND, ()
         )
 
     def hears(self, now: Time, number: int, t: Time, entity: int = 9) -> list[int]:
@@ -570,7 +570,7 @@ def test_a_state_that_waits_when_its_entity_comes_and_leaves_at_once_is_not_kept
         realm.receive_remote(77, "anna", first_number(THERE) + number, request, messages.JSON, 10)
         if number == 1:
             realm.flush(20)
-    client = realm.add_transferred(30, 77, "anna", messages.JSON, [], [], 30)
+    client = realm.add_transferred(30, 77, "anna", messages.JSON, [], [], 30, [""])
     realm.leave(30, client)
     realm.flush(40)
     realm.tick(50)

@@ -67,24 +67,26 @@ def test_an_internal_error_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None
         run_cluster(cluster_scenario(1))
 
 
-@pytest.mark.parametrize("touched", [False, True])
+@pytest.mark.parametrize(
+    ("deaf", "speaks", "explained"), [(0, 1, True), (0, 2, True), (2, 2, False), (0, 0, False)]
+)
 def test_a_fault_explains_only_what_it_touched(
-    touched: bool, monkeypatch: pytest.MonkeyPatch
+    deaf: int, speaks: int, explained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A link breaks, and one server delivers nothing: one of the two, or another one."""
+    """The link between the first two servers breaks, and one server delivers nothing. What is
+    published and wanted on that one, no link has to carry."""
     script = ClusterScript(1, servers=3)
-    world, (one, other, third) = script.world, script.servers
-    deaf = one if touched else third
-    place = deaf.service.cluster.site.place
-    clients = [script.client(deaf, *place) for _ in range(2)]
+    world, servers = script.world, script.servers
+    place, elsewhere = (servers[number].service.cluster.site.place for number in (deaf, speaks))
+    script.client(servers[deaf], *place)
+    speaker = script.client(servers[speaks], *elsewhere)
     script.run(2.0)
-    world.inject.break_link(one, other)
-    monkeypatch.setitem(deaf._handlers, DeliverFlush, lambda _: None)
-    for client in clients:
-        client.publish()
+    world.inject.break_link(*servers[:2])
+    monkeypatch.setitem(servers[deaf]._handlers, DeliverFlush, lambda _: None)
+    speaker.publish(*place)
     script.run(1.0)
     monkeypatch.undo()
-    if touched:
+    if explained:
         world.judge()
         assert world.checker is not None and world.checker.missed > 0
     else:

@@ -32,6 +32,8 @@ def test_mixed_faults(seed: int) -> None:
     run_cluster(mixed_scenario(seed))
 
 
+# What is sent until a broken link is made again is lost, and states are withdrawn.
+UNLINKED = {"retain": 1, "link_break": 0.5, "redial_s": 1, "watch": 0.5, "withdraw": 0.2}
 # Seeds that once failed, and what was wrong.
 FOUND = {
     "a node whose contact crashed while its site joined had no site": (
@@ -61,6 +63,11 @@ FOUND = {
     "a miss of a client that crashed before its subscription was answered had no explanation": (
         13, {**BORDERS, "retain": 1, "churn_rate": 2, "churn_by": "crash"},
     ),
+    "a node that lost the news of a withdrawn state knew it for ever": (8, UNLINKED),
+    "a retained state overtook what its publisher had not retained before": (
+        0, {**BORDERS, "retain": 1, "withdraw": 0.2},
+    ),
+    "a withdrawn state came back, as its client went to a node that knew it still": (5, UNLINKED),
 }  # fmt: skip
 
 
@@ -81,4 +88,4 @@ MIXED_FOUND = {
 
 @pytest.mark.parametrize("seed", MIXED_FOUND)
 def test_what_mixed_faults_have_found_stays_found(seed: int) -> None:
-    run_cluster(mixed_scenario(seed))
+    run_cluster(mixed_scenario(seed, redial_s=0, withdraw=0))

@@ -43,6 +43,7 @@ from nearcast.service.cluster.messages import (
     RelayedMessage,
     RetainedStatesReport,
     RetainedStatesRequest,
+    StatesInventory,
     StatesWithdrawn,
     SubscriptionEnded,
     SubscriptionHint,
@@ -59,6 +60,7 @@ from nearcast.service.cluster.relaying import (
 from nearcast.service.cluster.remote_subscriptions import RemoteSubscriptions, block_of
 from nearcast.service.cluster.routing import Routing
 from nearcast.service.cluster.scaling import Role, Scaling, ScalingParameters
+from nearcast.service.cluster.state_comparison import StateComparison
 from nearcast.service.cluster.subscription_registry import SubscriptionRegistry
 from nearcast.service.connections import Connections
 from nearcast.service.effects import ProbeNode
@@ -115,6 +117,7 @@ class ClusterNode:
         )
         self.scaling = Scaling(self, out, scaling)
         self.handover = Handover(self, out, connections, rng)
+        self._states = StateComparison(self, out, realm)
         self._departure: Departure | None = None  # while it stops
         self._goodbye_until: Time | None = None
         self._last_heartbeat = self._last_site_tick = self._idle_since = self._last_tick = 0
@@ -293,7 +296,9 @@ class ClusterNode:
             case StatesWithdrawn(states):
                 self.realm.on_states_withdrawn(states)
             case EntityCheck(entities):
-                self._on_check(entities, sender)
+                self.answer_check(entities, sender)
+            case StatesInventory():
+                self._states.on_inventory(message, sender)
             case EntitiesAbsent(entities):
                 self._on_absent(entities, block_of(sender))
             case ClusterJoinRequest():
@@ -386,6 +391,7 @@ class ClusterNode:
 
     def _on_heartbeat(self, beat: NodeHeartbeat, sender: NodeId) -> None:
         self._add_node(sender, beat)
+        self._states.on_heartbeat(beat, sender)
         if beat.site is not None and sender not in self.site.mesh.known:
             # Perhaps there are two meshes, as after a partition, or because sites joined each other
             # whose contacts had crashed. They must find each other.
@@ -418,6 +424,7 @@ class ClusterNode:
             self.url, self.site.load, self.half_of_load(), tuple(self.nodes), scaling.role,
             scaling.share, scaling.parameters.capacity, scaling.may_leave, scaling.reason,
             self.site.place if self.site.ready else None, self._directly_reachable(),
+            self._states.digest(self._clock()),
         )  # fmt: skip
 
     def _directly_reachable(self) -> tuple[NodeId, ...]:
@@ -470,7 +477,8 @@ class ClusterNode:
             else:
                 self._on_absent(entities, block)
 
-    def _on_check(self, entities: Sequence[NodeId], sender: NodeId) -> None:
+    def answer_check(self, entities: Sequence[NodeId], sender: NodeId) -> None:
+        """Tells a node which of these are not clients of this one."""
         here = {client.entity for client in self.realm.clients if client is not None}
         absent = [e for e in entities if e not in here and not self.handover.is_departing(e)]
         if absent:

@@ -19,12 +19,13 @@ If the client disconnects within `SETTLED` after it was taken in, it does not kn
 is returned (`ClientReturned`). After that the new home confirms again (`settled`, several times),
 and the old connection is closed. What is lost with a link is decided by these times alone. In one
 case both nodes serve a client: when no answer of the new home reached the old one within
-`TAKE_BACK`. Then the old home sends the transfer again (`ASK_EVERY`) until it is answered: the new
-home confirms what it took in, also if the client has gone on or left since, and cancels the rest.
-The confirmation, or the client itself, ends the old connection, and the new home's subscriptions
-have the higher version. If the connection ends without an answer, the client does not leave here:
-it is with the new home, or leaves when that one cancels. A client whose connections are both gone
-leaves at the node that owns it.
+`TAKE_BACK`. Then the old home sends the transfer again (`ASK_EVERY`) whenever the new home is a
+member, until it is answered: the new home confirms what it took in, also if the client has gone on
+or left since, and cancels the rest. The confirmation, or the client itself, ends the old
+connection, and the new home's subscriptions have the higher version. If the connection ends without
+an answer, the client does not leave here: it is with the new home, or leaves when that one cancels,
+or when no answer can come any more (`DOUBTED`). A client whose connections are both gone leaves at
+the node that owns it.
 
 Recent publications that the new home knows and the client has not received are delivered at once.
 """
@@ -89,7 +90,9 @@ TOLD = 4  # how often it is confirmed, because a link may break
 UNSETTLED: Time = 10 * SECOND  # by then a client has left its old connection
 LOOK_EVERY: Time = SECOND // 2
 ASK_EVERY: Time = SECOND  # that an unanswered transfer is sent again
-DOUBTED: Time = 60 * SECOND  # until an answer is not expected any more
+# Until an answer is not expected any more: for so long, nodes that cannot reach each other remember
+# each other (`cluster_node.REMEMBER_LOST`).
+DOUBTED: Time = 600 * SECOND
 REMEMBERED: Time = 2 * DOUBTED  # that a new home knows whom it took in
 AT_ONCE = 64  # clients offered at a time
 TICKET_BITS = 192  # of chance, which a live host takes from the system
@@ -235,9 +238,13 @@ class Handover:
                 else:
                     self._take_back_unanswered(now, ticket, departing)
         for ticket, one in list(self._unanswered.items()):
-            if one.until < now or one.connection.client is not one.client:  # or it went elsewhere
+            if one.connection.client is not one.client:  # it went elsewhere
                 del self._unanswered[ticket]
-            elif now - one.asked >= ASK_EVERY:
+            elif one.until < now:
+                del self._unanswered[ticket]
+                if one.client is None:
+                    self._leave_absent(now, one.transfer)
+            elif now - one.asked >= ASK_EVERY and one.to in self._node.nodes:
                 one.asked = now
                 self._send(one.to, one.transfer)
         since = [one.passed.departed - SEARCHED for one in self._departing.values()]
@@ -566,8 +573,9 @@ class Handover:
         subscriptions = [_from_transfer(transferred) for transferred in transfer.subscriptions]
         versions = [transferred.earlier for transferred in transfer.subscriptions]
         client = realm.add_transferred(
-            now, transfer.entity, transfer.name, form, subscriptions, versions, transfer.departed
-        )
+            now, transfer.entity, transfer.name, form, subscriptions, versions, transfer.departed,
+            {state.channel for state in transfer.states},
+        )  # fmt: skip
         for state in transfer.states:
             parts = publish_request(state), encoding_of(state.packed), state.id, state.t
             realm.restore_state(client, *parts)

@@ -159,6 +159,14 @@ class RetainedStatesReport(ClusterMessage, frozen=True, tag=122):
     states: tuple[RemotePublication, ...]
 
 
+class StatesInventory(ClusterMessage, frozen=True, tag=132):
+    """The states that the sender has of the receiver's clients, made until then: entity, channel
+    and publication. The receiver sends what differs."""
+
+    until: Timestamp
+    states: tuple[tuple[NodeId, Text, PublicationId], ...]
+
+
 class SubscriptionUpdate(ClusterMessage, frozen=True, tag=103):
     """New or changed subscriptions, forwarded greedily to the site that owns their place."""
 
@@ -201,13 +209,22 @@ class ClusterJoinReply(ClusterMessage, frozen=True, tag=107):
     contact: NodeId | None = None
 
 
+class StatesDigest(Struct, frozen=True, array_like=True):
+    """How many retained states a node knows that were made until then, and the sum of their
+    publications' numbers."""
+
+    until: Timestamp
+    count: Annotated[int, Meta(ge=0, lt=2**53)]
+    total: Annotated[int, Meta(ge=0, lt=2**53)]
+
+
 class NodeHeartbeat(ClusterMessage, frozen=True, tag=108):
     """The sender is alive. `load`: above 1 is too much. `need`: where another site would take over
     half of the sender's load; None if it has nothing to share. `others`: nodes that it knows.
 
     `role`: see `scaling.Role`. `share`: its load against its `capacity`, in subscriptions.
     `standby`: it may leave. `reason`: why it has this role. `site`: where its site is.
-    `hears`: the nodes that it hears directly.
+    `hears`: the nodes that it hears directly. `states`: see `state_comparison`.
     """
 
     url: Text
@@ -221,6 +238,7 @@ class NodeHeartbeat(ClusterMessage, frozen=True, tag=108):
     reason: Text = ""
     site: Place | None = None
     hears: tuple[NodeId, ...] = ()
+    states: StatesDigest | None = None
 
 
 class CallIn(ClusterMessage, frozen=True, tag=131):
@@ -366,6 +384,6 @@ OWN: tuple[type[Message], ...] = (
     NodeStopping, HandoverOffer, HandoverAccepted, HandoverClaim, ClientTransfer,
     HandoverCancelled, ForwardedRequest, Credential, LinkRefused, CountReply,
     RetainedStatesRequest, RetainedStatesReport, HandoverConfirmed, ClientReturned, EntityCheck,
-    EntitiesAbsent, StatesWithdrawn, RelayedMessage, CallIn,
+    EntitiesAbsent, StatesWithdrawn, RelayedMessage, CallIn, StatesInventory,
 )  # fmt: skip
 CODEC = Codec(*mesh_messages.MESSAGES, *MESSAGES, *OWN)

@@ -4,11 +4,8 @@ Links are FIFO, but consecutive publications of one publisher may take different
 that crosses a border publishes to another site, which may be faster; and a node is sent only what
 its clients may want. The first publication of a publisher that goes to a node therefore carries
 along the publisher's publications of the last two seconds which that node has not been sent. The
-receiver decides which of them its clients want. While all publications of a publisher go to a node,
-nothing has to be searched.
-
-A retained state goes to every node and carries nothing along. So a publisher that retains only some
-of its publications may be delivered out of order until it is known who wants the others.
+receiver decides which of them its clients want. So does a retained state, which goes to every node.
+While all publications of a publisher go to a node, nothing has to be searched.
 """
 
 from collections.abc import Iterator

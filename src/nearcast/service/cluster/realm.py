@@ -1,6 +1,6 @@
 """The realm of a node in a cluster: other nodes' publications, recent history, moving clients."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -276,11 +276,15 @@ class ClusterRealm(Realm):
         self, now: Time, entity: int, name: str, form: messages.Encoding,
         subscriptions: Sequence[ActiveSubscription],
         earlier: Sequence[Sequence[SubscriptionVersion]], departed: Time,
+        retained: Collection[str],
     ) -> ClientState:  # fmt: skip
-        """Adds a client of another node with its subscriptions; nothing begins anew."""
+        """Adds a client of another node with its subscriptions; nothing begins anew. `retained`:
+        the channels on which it had a state there. It may have withdrawn others that are known
+        here still."""
         self._advance_to(max(now, departed, *(active.since for active in subscriptions)))
         client = self._arrived[entity] = self._add_client(entity, name, form)
         self._departed[client.slot] = departed
+        self.remote_entities.withdraw_others(self.now, entity, retained, departed)
         client.feeds = self.remote_entities.remove(entity)
         for came, versions in zip(subscriptions, earlier, strict=True):
             wanted = came.subscription
@@ -346,6 +350,10 @@ class ClusterRealm(Realm):
         for entity, channel, t in self._withdrawn:
             self.remote_entities.withdraw(self.now, entity, channel, t)
         self._withdrawn.clear()
+
+    def states_digest(self, until: Time) -> tuple[int, int]:
+        """How many retained states were made until then, and the sum of their numbers."""
+        return self._states.digest(until)
 
     def restart_watches(self, client: ClientState, numbers: Sequence[int]) -> list[messages.Notice]:
         """Restarts these watches; returns the notices of who is inside."""

@@ -10,6 +10,8 @@ Messages can also be lost, with a link or a node. So the home of an entity that 
 `UNCHECKED` is asked whether it is still there; without a home that is a member it is dropped.
 """
 
+from collections.abc import Collection
+
 from msgspec import Struct
 
 from nearcast.client_protocol import messages
@@ -130,6 +132,17 @@ class RemoteEntities:
                     found.setdefault(known.block, []).append(entity)
         return found
 
+    def states_of(self, block: int, until: Time) -> list[tuple[NodeId, str, PublicationId]]:
+        """States of this home's entities, made until then: entity, channel, publication."""
+        found = []
+        for entity, known in self._known.items():
+            for channel, feed in known.client.feeds.items() if known.block == block else ():
+                if self._states.retains(feed):
+                    state = self._states.state(feed)
+                    if state.t <= until:
+                        found.append((entity, channel, state.accepted.id))
+        return found
+
     def on_absent(self, entity: int, block: int) -> bool:
         """It is not on the node of this block. Returns whether its home is unknown now."""
         known = self._known.get(entity)
@@ -147,6 +160,13 @@ class RemoteEntities:
         if self._states.state(feed).t <= t:
             del known.client.feeds[channel]
             self._states.remove(feed)
+
+    def withdraw_others(self, now: Time, entity: int, retained: Collection[str], t: Time) -> None:
+        """It had no states at `t` but on these channels."""
+        known = self._known.get(entity)
+        for channel in [] if known is None else list(known.client.feeds):
+            if channel not in retained:
+                self.withdraw(now, entity, channel, t)
 
     def has_withdrawn(self, entity: int, channel: str, t: Time) -> bool:
         """Has its state of this moment ended? What was published before may come later."""

@@ -181,9 +181,8 @@ class Routing:
             outgoing, flush, *self._remote_subscriptions.match_moved(flush.publications, here)
         )
         if len(flush.retained):  # every node knows all retained states
-            retained = self._realm.history.columns.rows(flush).start + flush.retained
             for node in self._nodes():
-                outgoing.put(node, retained, CLIENTS_ONLY)
+                self._ordering.add_for_home(outgoing, node, flush, flush.retained)
         self._send_outgoing(outgoing)
         if counted:
             self._request_counts(flush, counted)

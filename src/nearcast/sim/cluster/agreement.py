@@ -112,17 +112,21 @@ def _wrong_owners(servers: Sequence[ServerHost]) -> str | None:
 
 
 def _wrong_states(present: Sequence[ClientHost], servers: Sequence[ServerHost]) -> str | None:
-    """Every server lists exactly the states of those who live and retain."""
-    expected = sorted(client.name for client in present if client.has_state)
+    """Every server lists exactly the states of those who live and retain, as they are now."""
+    expected = {client.name: client.state for client in present if client.state is not None}
     for server in servers:
-        listed = sorted(one.name for one in server.states())
-        if listed != expected:
-            absent = sorted(set(expected) - set(listed))[:SHOWN]
-            ghosts = sorted(set(listed) - set(expected))[:SHOWN]
+        states = server.states()
+        places = {one.name: (one.x, one.y) for one in states}
+        if len(states) != len(expected) or places.keys() != expected.keys():
+            absent = sorted(expected.keys() - places.keys())[:SHOWN]
+            ghosts = sorted(places.keys() - expected.keys())[:SHOWN]
             return (
-                f"server {server.id} lists {len(listed)} of {len(expected)} states:"
+                f"server {server.id} lists {len(states)} of {len(expected)} states:"
                 f" {absent} are absent, {ghosts} have no client"
             )
+        if places != expected:
+            old = sorted(name for name in places if places[name] != expected[name])[:SHOWN]
+            return f"server {server.id} lists former states of {old}"
     return None
 
 

@@ -2,13 +2,14 @@
 
 At every moment: nothing is delivered twice, neither on a connection nor to an application; each
 publisher's publications arrive in order. In calm: no two servers send a client the same; no two
-sites own a record in one epoch; a record is owned where its area is; who has left is soon listed
-nowhere; servers that stand by come and go no more often than the load rises and falls. When no
-fault lasts: no two sites own a record for longer than `LONGEST_SHARED`. At the end: nothing was
-delivered that nobody asked for, and a fault explains every miss. When the cluster has
-recovered from the last fault: every client is served by one server, which knows all its
-subscriptions and does not stand by; every subscription has one owner, every server knows exactly
-the living states, and what is published from then on is delivered exactly.
+sites own a record in one epoch for long; a record is owned where its area is; nobody who is there
+is said to be gone; who has left is soon listed nowhere; servers that stand by come and go no more
+often than the load rises and falls, and do come when all others are overloaded. When no fault
+lasts: no two sites own a record for longer than `LONGEST_SHARED`. At the end: nothing was delivered
+that nobody asked for, and a fault explains every miss. When the cluster has recovered from the last
+fault: every client is served by one server, which knows all its subscriptions and does not stand
+by; every subscription has one owner, every server knows exactly the living states, and what is
+published from then on is delivered exactly.
 
 Order has one exception, which the protocol documents (`service.cluster.realm.OVERDUE`): what was
 under way during a fault may arrive after later publications, if it is not older than that.
@@ -16,10 +17,12 @@ under way during a fault may arrive after later publications, if it is not older
 A fault explains a miss near it in time if it was one of the subscriber, or of a server on the way
 of the publication: that of the publisher, that of the subscriber, and those whose sites were
 nearest to the place since shortly before the fault, which know who wants the publication. In a
-partition, and while messages of a script's choice are lost, every server may be concerned.
+partition, and while messages of a script's choice are lost, every server may be concerned. What is
+published and wanted on the same server, no other has to know: links between servers explain no miss
+of that.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import dist
 from typing import TypeAlias
 
@@ -32,6 +35,7 @@ from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.protocols.voronoi.vso_messages import Place
 from nearcast.service.cluster.realm import OVERDUE
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, block_of
+from nearcast.service.cluster.scaling import Role
 from nearcast.sim.cluster.agreement import SHOWN, owned_records
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
@@ -43,8 +47,11 @@ Arrivals: TypeAlias = dict[tuple[PublicationId, int], tuple[SimulatedConnection,
 
 BEFORE: Time = 2 * SECOND  # a fault may lose what was under way for so long
 AFTER: Time = 10 * SECOND  # and by then servers agree again who wants what
+OF_LINKS = ("cut off", "link broken")  # faults of links between servers, which no client needs
 LONGEST_LISTED: Time = 3 * SECOND  # in calm: by then all servers know that a client has left
 LONGEST_OUTSIDE: Time = 5 * SECOND  # likewise: by then another site owns what has crossed a border
+LONGEST_TIED: Time = 2 * SECOND  # likewise: by then digests have told of two owners in one epoch
+LONGEST_ALONE: Time = 8 * SECOND  # likewise, after `high_s`: by then another server is called in
 # When no fault lasts any more: by then sites that could not reach each other agree who owns what.
 LONGEST_SHARED: Time = 5 * SECOND
 
@@ -172,6 +179,8 @@ class ClusterChecker:
         # By subscription and owner: since when its area has been another site's.
         self._outside: dict[tuple[SubscriptionId, NodeId], Time] = {}
         self._shared: dict[SubscriptionId, Time] = {}  # since when two sites have owned it
+        self._tied: dict[tuple[SubscriptionId, int], Time] = {}  # likewise in one epoch
+        self._alone_since: Time = 0  # when some server was last not overloaded, or helped
         self._latest: dict[tuple[ClientHost, NodeId], tuple[Time, PublicationId]] = {}
 
     # While it runs.
@@ -230,6 +239,12 @@ class ClusterChecker:
         most = OVERDUE + 2 * self._skew + SECOND
         return sent - made < most and self._faults.explains(made, self._now(), client.number)
 
+    def told_gone(self, client: ClientHost) -> None:
+        """Somebody who watches was told that this one is gone, though it is there."""
+        withdraws = client.withdraws[1] > 0  # then it was, a moment ago
+        if not withdraws and not any(span.concerns(client.number) for span in self._faults.spans):
+            self._fail(f"{client.name} was said to be gone, and is there")
+
     def lost_server(self, client: ClientHost, reason: str) -> None:
         """A client has lost its connection, and no fault of its own did that."""
         now = self._now()
@@ -256,6 +271,7 @@ class ClusterChecker:
         self._check_epochs(servers)
         self._check_places(servers)
         self._check_gone(servers)
+        self._check_helped(servers)
 
     def _check_shared(self, servers: Iterable[ServerHost]) -> None:
         """No two sites own a record for long, unless a fault lasts."""
@@ -275,15 +291,22 @@ class ClusterChecker:
                     )
 
     def _check_epochs(self, servers: Iterable[ServerHost]) -> None:
-        """No two sites own a record in the same epoch."""
+        """No two sites own a record in the same epoch for long. An owner that reclaims it, because
+        the next one was late, and that one, which has handed it on, may choose the same epoch; the
+        copies or digests that they send tell them, and the larger number keeps it."""
+        now, before, self._tied = self._now(), self._tied, {}
         owners: dict[tuple[SubscriptionId, int], NodeId] = {}
         for server in servers:
             for record in owned_records(server):
-                other = owners.setdefault((record.id, record.epoch), server.id)
-                if other != server.id:
+                key = record.id, record.epoch
+                other = owners.setdefault(key, server.id)
+                if other == server.id:
+                    continue
+                since = self._tied[key] = before.get(key, now)
+                if now - since > LONGEST_TIED:
                     self._fail(
                         f"sites {other} and {server.id} own subscription {record.id}"
-                        f" in epoch {record.epoch}"
+                        f" in epoch {record.epoch} since {since}"
                     )
 
     def _check_places(self, servers: Iterable[ServerHost]) -> None:
@@ -315,6 +338,19 @@ class ClusterChecker:
                 self._fail(f"server {server.id} lists {sorted(ghosts)[:SHOWN]}, who have left")
         for entity in overdue:
             del self._gone[entity]
+
+    def _check_helped(self, servers: Sequence[ServerHost]) -> None:
+        """If all that are active have too much to do, those that stand by do not for long."""
+        active = [one.service.cluster.scaling for one in servers if one.role is Role.ACTIVE]
+        waiting = [one for one in servers if one.role is Role.STANDING_BY]
+        overloaded = all(one.share > one.parameters.high for one in active)
+        if not (active and waiting and overloaded and len(active) + len(waiting) == len(servers)):
+            self._alone_since = self._now()
+        elif self._now() - self._alone_since > LONGEST_ALONE + active[0].parameters.high_s * SECOND:
+            self._fail(
+                f"all active servers have been overloaded since {self._alone_since}, and"
+                f" {len(waiting)} stand by"
+            )
 
     def _fail(self, what: str) -> None:
         raise InvariantError(f"at {self._now()} {what}")
@@ -355,6 +391,8 @@ class ClusterChecker:
             return True
         whereabouts, publisher = self.whereabouts, publication >> COUNT_BITS
         homes = whereabouts.homes(subscriber, t - AFTER, t + AFTER)
+        if {block_of(home) for home in homes} == {publisher}:
+            near = [span for span in near if span.fact not in OF_LINKS]
         for span in near:
             if span.client is None and span.servers is None:
                 return True

@@ -15,6 +15,7 @@ from nearcast.client.core import ClientCore, Phase
 from nearcast.client.effects import (
     Again,
     Ask,
+    Changed,
     ClientParameters,
     Connect,
     Disconnect,
@@ -24,7 +25,7 @@ from nearcast.client.effects import (
     Told,
     Welcomed,
 )
-from nearcast.client.received import Disconnected, HandedOver, Message
+from nearcast.client.received import Disconnected, HandedOver, Left, Message
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import area_from_region, extent_fields
 from nearcast.errors import InvariantError
@@ -36,6 +37,7 @@ from nearcast.sim.cluster.server_host import Delivery, Hangup, ServerHost, Simul
 from nearcast.space.motion import SECOND, Time
 
 HOLD_BACK = ClientParameters().hold_back
+WITHDRAWN: Time = 2 * SECOND  # by then a state is withdrawn that is not to stay
 OPEN_AGAIN: Time = SECOND  # after which an application that found no node tries again
 
 
@@ -58,6 +60,7 @@ class ClientWorld(Protocol):
         subscriptions: tuple[int, ...],
     ) -> None: ...  # fmt: skip
     def welcomed(self, client: "ClientHost", entity: int, server: NodeId) -> None: ...
+    def told_gone(self, entity: int) -> None: ...
     def lost_server(self, client: "ClientHost", reason: str) -> None: ...
     def served(self, client: "ClientHost") -> None: ...
 
@@ -71,7 +74,8 @@ class ClientHost:
         self.machine: MachineId = number
         self.name = f"client {number}"
         self.alive = True
-        self.has_state = False  # has it published one?
+        self.state: tuple[float, float] | None = None  # where it was retained last
+        self.withdraws = rng, 0.0  # a state, and how often
         self.connections: dict[int, SimulatedConnection] = {}
         self._opening: dict[int, SimulatedConnection | None] = {}
         self._timers: dict[Timer, object] = {}
@@ -159,7 +163,7 @@ class ClientHost:
 
     def withdraw(self, channel: str | None = None) -> None:
         """Take its retained state back."""
-        self.has_state = False
+        self.state = None
         request = messages.WithdrawRequest(channel)
         self._apply(self.core.request(self._world.now, request)[1])
 
@@ -180,8 +184,20 @@ class ClientHost:
             shape.x, shape.y, messages.NO_PAYLOAD if payload is None else payload, self.retains,
             command.attributes, command.channel, shape.z, r, rx, ry, rz,
         )  # fmt: skip
-        self.has_state = self.retains
+        if self.retains:
+            self.state = shape.x, shape.y
+            self._plan_withdrawal()
         self._apply(self.core.request(self._world.now, request, confirm=self.retains)[1])
+
+    def _plan_withdrawal(self) -> None:
+        rng, often = self.withdraws
+        if often and rng.random() < often:
+
+            def withdraw() -> None:
+                if self.alive and self.state is not None:
+                    self.withdraw()
+
+            self._world.plan(rng.randint(0, WITHDRAWN), withdraw)
 
     def _subscribe(self, wanted: Subscribe) -> None:
         region, text = wanted.region, wanted.filter
@@ -232,6 +248,8 @@ class ClientHost:
                     self._world.lost_server(self, reason)
                 case Told(HandedOver()):
                     self._on_handed_over()
+                case Changed(_, Left(who, gone)) if gone:
+                    self._world.told_gone(who.entity)
                 case Welcomed():
                     self._served_by = self._welcoming
                 case SubscriptionEnded(number, why):

@@ -63,8 +63,12 @@ class FaultyWorld(Protocol):
     def crash_server(self, server: ServerHost) -> None: ...
     def restart(self, machine: MachineId) -> None: ...
     def add_server(self) -> None: ...
-    def break_connection(self, connection: SimulatedConnection, most: Time) -> None: ...
-    def break_link(self, one: ServerHost, other: ServerHost, most: Time) -> None: ...
+    def break_connection(
+        self, connection: SimulatedConnection, most: Time, silent: Time = 0
+    ) -> None: ...
+    def break_link(
+        self, one: ServerHost, other: ServerHost, most: Time, lasts: Time = 0
+    ) -> None: ...
 
 
 class ClusterFaults:
@@ -128,10 +132,11 @@ class ClusterFaults:
         self._world.network.partition(groups, self._world.now + lasts)
         self._break_later(lasts)
 
-    def break_link(self, one: ServerHost, other: ServerHost) -> None:
-        """What is under way between two servers is lost; the next link is made at once."""
-        self._begin("link broken", one.id, 0, servers=(one, other))
-        self._world.break_link(one, other, NOTICED)
+    def break_link(self, one: ServerHost, other: ServerHost, lasts: Time = 0) -> None:
+        """What is under way between two servers is lost, and what they send until the next link can
+        be made."""
+        self._begin("link broken", one.id, lasts, servers=(one, other))
+        self._world.break_link(one, other, NOTICED, lasts)
 
     def disconnect(self, client: ClientHost) -> None:
         """A client's connection breaks."""
@@ -173,7 +178,7 @@ class ClusterFaults:
         for server in world.servers:
             for connection in list(server.connections):
                 if network.is_blocked(server.machine, connection.client_end.machine):
-                    world.break_connection(connection, NOTICED)
+                    world.break_connection(connection, NOTICED, BREAKS)
             for other in world.servers:
                 if server.id < other.id and network.is_blocked(server.machine, other.machine):
                     world.break_link(server, other, NOTICED)
@@ -228,7 +233,7 @@ class ClusterFaultInjector:
             one, other = self._rng.sample(world.servers, 2)
             faults.cut(one, other, self._lasts(p.cut_s))
         if pairs and self._happens(p.link_break):
-            faults.break_link(*self._rng.sample(world.servers, 2))
+            self._break_link(*self._rng.sample(world.servers, 2))
         if self._happens(p.join) and len(world.servers) < self._most_servers:
             world.add_server()
         world.plan(SECOND, self._strike)
@@ -241,6 +246,10 @@ class ClusterFaultInjector:
         connection = client.connection
         if connection is not None and not connection.paused and not connection.ended:
             self._faults.stop_reading(connection, self._lasts(self._p.slow_reader_s))
+
+    def _break_link(self, one: ServerHost, other: ServerHost) -> None:
+        redial_s = self._p.redial_s
+        self._faults.break_link(one, other, self._lasts(redial_s) if redial_s else 0)
 
     def _partition(self) -> None:
         world, lasts = self._world, self._lasts(self._p.cut_s)
@@ -275,4 +284,4 @@ class ClusterFaultInjector:
                     if other is not pair[0]:
                         faults.cut(pair[0], other, lasts)
             case 3:
-                faults.break_link(pair[0], pair[1])
+                self._break_link(pair[0], pair[1])

@@ -14,6 +14,8 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
     flush_ms: float = 20.0
     # Share of clients, 0 to 1, whose publications are retained; `nearby` lists these clients.
     retain: float = 0.25
+    # Probability, 0 to 1, that a client withdraws a retained state again within two seconds.
+    withdraw: float = 0.0
     # Share of clients, 0 to 1, that are also told who is in their areas (presence).
     watch: float = 0.0
     # Subscriptions that a server can serve, 1 to 1e9; above 0.8 of that it gives some of its part
@@ -32,6 +34,7 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
         between("servers", self.servers, 1, 1_000)
         between("flush_ms", self.flush_ms, 0.1, 1_000)
         between("retain", self.retain, 0, 1)
+        between("withdraw", self.withdraw, 0, 1)
         between("watch", self.watch, 0, 1)
         between("capacity", self.capacity, 1, 1e9)
         between("standbys", self.standbys, 0, 999)
@@ -62,8 +65,10 @@ class ClusterFaultParameters(Struct, frozen=True, kw_only=True):
     disconnect: float = 0.0
     # Probability per client and second that it reaches no server, for seconds as a cut.
     client_cut: float = 0.0
-    # Probability per second that the link between two servers breaks; the next one is made at once.
+    # Probability per second that the link between two servers breaks.
     link_break: float = 0.0
+    # Mean seconds after that until the next link can be made; what is sent meanwhile is lost.
+    redial_s: float = 0.0
     # Probability per server and second that it stands still, and then reads all that has come.
     halt: float = 0.0
     # Mean seconds that it stands still.
@@ -94,7 +99,10 @@ class ClusterFaultParameters(Struct, frozen=True, kw_only=True):
             "slow_reader", "slow", "join", "leave", "handover_fault",
         ):  # fmt: skip
             between(name, getattr(self, name), 0, 1)
-        for name in ("restart_s", "cut_s", "halt_s", "slow_reader_s", "faults_until", "recovery_s"):
+        for name in (
+            "restart_s", "cut_s", "redial_s", "halt_s", "slow_reader_s", "faults_until",
+            "recovery_s",
+        ):  # fmt: skip
             between(name, getattr(self, name), 0, 1e6)
         between("slow_ms", self.slow_ms, 0, 1e6)
 

@@ -98,6 +98,7 @@ class ClusterWorld:
             self.recorder, self.checker.due if self.checker is not None else None
         )
         self._links: dict[tuple[NodeId, NodeId], ConnectionStream] = {}
+        self._unlinked: dict[tuple[NodeId, NodeId], Time] = {}  # until when no link can be made
         self._server_by_id: dict[NodeId, ServerHost] = {}
         self._server_at: dict[MachineId, ServerHost] = {}
         self._machines = 0
@@ -328,7 +329,9 @@ class ClusterWorld:
         blocked = target is not None and (
             self.network.blocked_until(source.machine, target.machine) > self.now + PATIENCE
         )
-        lost = self.loses is not None and target is not None and self.loses(source, target, message)
+        lost = self._unlinked.get((source.id, to), 0) > self.now
+        if self.loses is not None and target is not None:
+            lost = self.loses(source, target, message) or lost
         arrived: Time | None = None
         if target is not None and not blocked and not lost:
             link = self._links.get((source.id, to))
@@ -354,10 +357,12 @@ class ClusterWorld:
             if link is not None:
                 link.broken = True
 
-    def break_link(self, one: ServerHost, other: ServerHost, most: Time) -> None:
-        """All that is under way is lost; both are told within `most`."""
+    def break_link(self, one: ServerHost, other: ServerHost, most: Time, lasts: Time = 0) -> None:
+        """All that is under way is lost, and what is sent while it `lasts`; both are told within
+        `most`."""
         self._break_streams(one.id, other.id)
         for near, far in ((one, other), (other, one)):
+            self._unlinked[near.id, far.id] = self.now + lasts
             self.plan(self._rng.randint(1, most), partial(near.on_link_broken, far.id))
 
     def probe(self, asker: ServerHost, node: NodeId) -> None:
@@ -378,13 +383,16 @@ class ClusterWorld:
 
     # Connections of clients.
 
-    def break_connection(self, connection: SimulatedConnection, most: Time) -> None:
-        """All that is under way is lost; both ends are told within `most`."""
+    def break_connection(
+        self, connection: SimulatedConnection, most: Time, silent: Time = 0
+    ) -> None:
+        """All that is under way is lost, for so long already (`silent`); both ends are told within
+        `most`."""
         client = connection.client_end
         assert isinstance(client, ClientHost)
         if connection.broken:
             return
-        self._lost(client)
+        self._lost(client, silent)
         connection.break_off()
         self.plan(self._rng.randint(1, most), partial(self._tell_client, connection))
         tell = partial(connection.server.on_connection_lost, connection)
@@ -395,12 +403,18 @@ class ClusterWorld:
         assert isinstance(client, ClientHost)
         client.on_lost(connection, "", 1006)
 
-    def _lost(self, client: ClientHost) -> None:
+    def _lost(self, client: ClientHost, silent: Time = 0) -> None:
         """A fault has taken a client's server: what it misses until it is served is explained."""
         if client.number not in self._outages:
             self._outages[client.number] = self.faults.add(
-                "disconnected", self.now, FOREVER, client.number
+                "disconnected", self.now - silent, FOREVER, client.number
             )
+
+    def told_gone(self, entity: NodeId) -> None:
+        """Somebody was told that this one has no state any more."""
+        for client in self.clients:
+            if self.checker is not None and client.entity == entity and client.state is not None:
+                self.checker.told_gone(client)
 
     def lost_server(self, client: ClientHost, reason: str) -> None:
         """A client has lost its connection: that needs a reason."""
@@ -503,12 +517,18 @@ class ClusterWorld:
         return all(client.is_served for client in self.nodes.values())
 
     def _recover(self, until: Time) -> None:
-        """Run until clients and servers have agreed for a while, but not longer than `until`."""
-        disagreed_at = self.now
+        """Run until clients and servers have agreed for a while, but not longer than `until`; they
+        must have agreed at some moment, before anybody publishes again."""
+        disagreed_at, agreed = self.now, False
         while self.now < until and self.now - disagreed_at < AFTER:
             self.queue.run(min(self.now + SECOND // 2, until))
-            if disagreement(self.nodes.values(), self.servers) is not None:
+            why = self._disagreement()
+            if why is None:
+                agreed = True
+            else:
                 disagreed_at = self.now
+        if self.checker is not None and not agreed:
+            raise InvariantError(f"at {self.now} the cluster has not recovered: {why}")
 
     def _publish_again(self) -> None:
         """All clients publish where they are, some times."""
@@ -546,7 +566,7 @@ class ClusterWorld:
         checker.judge_deliveries(self.exact_since)
 
     def _disagreement(self) -> str | None:
-        """At the end, when areas stand still, clients also know who is in them."""
+        """When areas stand still, clients also know who is in them."""
         clients, servers = self.nodes.values(), self.servers
         return disagreement(clients, servers) or wrong_presence(clients, servers)
 
@@ -572,6 +592,7 @@ class ClusterWorld:
         stay = self._returns[entity] = self._returns.get(entity, -1) + 1
         rng = stream(self.scenario.seed, "client", entity, stay)
         client = ClientHost(self, entity, rng, rng.random() < self._p.retain)
+        client.withdraws = stream(self.scenario.seed, "withdraw", entity, stay), self._p.withdraw
         watch = stream(self.scenario.seed, "watch", entity, stay)
         client.watches = watch.random() < self._p.watch
         self.nodes[entity] = client
