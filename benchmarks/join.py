@@ -8,7 +8,12 @@ once. Memory is the greatest sum of proportional set sizes over all processes of
 JVM and Python workers included; CPU is theirs as well, of the best run. No ratio is printed where
 the answers differ.
 
+`--growth` measures ours alone, at several sizes, and prints how wall time, CPU and memory grow: the
+slope on logarithmic axes, 1 where twice the rows cost twice as much. Traces without order, which
+have to be made in memory, are left out above 16 million rows.
+
 Run: python benchmarks/join.py [--rows 8000000] [--quick] [--folder DIR]
+     python benchmarks/join.py --growth 1000000 8000000 64000000
 """
 
 import argparse
@@ -20,6 +25,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
+from math import log
 from pathlib import Path
 from time import sleep
 from typing import NamedTuple
@@ -27,6 +34,7 @@ from typing import NamedTuple
 from join_worlds import write_world
 
 LIMIT = 1_800  # seconds that a contestant may take
+MOST_WITHOUT_ORDER = 16_000_000
 HERE = Path(__file__).parent
 
 
@@ -188,17 +196,47 @@ def small(folder: Path, rows: int, table: Table) -> list[str]:
     ]
 
 
+def growth(folder: Path, sizes: list[int], table: Table) -> list[str]:
+    """How the cost of both strategies grows with the number of rows on each side."""
+    found: dict[str, list[tuple[int, Result]]] = {}
+    for rows in sizes:
+        for contestant, ordered in (("ours", True), ("ours, shuffled", False)):
+            if not ordered and rows > MOST_WITHOUT_ORDER:
+                continue
+            trace = folder / f"{rows} {ordered}"
+            write_world(trace, rows, ordered=ordered)
+            sleep(1)
+            result = run(contestant, trace, 3)
+            table.row(f"{rows:,}", contestant, result, None)
+            shutil.rmtree(trace)
+            if result is not None:
+                found.setdefault(contestant, []).append((rows, result))
+    lines = [f"load when it ended: {os.getloadavg()[1]:.1f} over five minutes"]
+    for contestant, results in found.items():
+        for (fewer, less), (rows, more) in pairwise(results):
+            slopes = (
+                f"{name} {log(getattr(more, name) / getattr(less, name), rows / fewer):.2f}"
+                for name in ("wall", "cpu", "memory")
+            )
+            lines.append(f"{contestant}, {fewer:,} to {rows:,}: slopes {', '.join(slopes)}")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=8_000_000)
     parser.add_argument("--quick", action="store_true", help="400,000 rows: does it work at all?")
+    parser.add_argument("--growth", type=int, nargs="+", help="ours alone, at these sizes")
     parser.add_argument("--folder", type=Path, help="where to write the traces")
     asked = parser.parse_args()
     rows = 400_000 if asked.quick else asked.rows
     folder = Path(tempfile.mkdtemp(prefix="nearcast-join-", dir=asked.folder))
     try:
         table = Table()
-        lines = large(folder, rows, table) + small(folder, min(rows, 1_000_000), table)
+        if asked.growth:
+            lines = growth(folder, sorted(asked.growth), table)
+        else:
+            lines = large(folder, rows, table) + small(folder, min(rows, 1_000_000), table)
     finally:
         shutil.rmtree(folder)
     print("\n".join(["", *lines]))

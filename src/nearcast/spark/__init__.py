@@ -1,0 +1,30 @@
+"""Exact joins in space and time, and the quality of deliveries, on DataFrames of any origin.
+
+    from nearcast.spark import AreaColumns, PointColumns, spatial_join
+
+    pairs = spatial_join(
+        shops, visits,
+        AreaColumns(keys="shop", radius="reach"),
+        PointColumns(keys="visit"),
+    )
+
+`spatial_join` finds which points are in which areas, `judge` compares a log of deliveries with
+those that there should have been. Both take DataFrames of Spark, classic or Connect, need no
+settings, and return DataFrames. This module needs the extra `spark`: pip install 'nearcast[spark]'.
+"""
+
+from nearcast.extras import missing
+
+try:
+    import numba  # noqa: F401
+    import pyarrow  # noqa: F401
+    import pyspark  # noqa: F401
+except ModuleNotFoundError as why:
+    raise ImportError(f"nearcast.spark: {missing(why) or why}", name=why.name) from None
+
+from nearcast.errors import ColumnsError
+from nearcast.spark.columns import AreaColumns, PointColumns
+from nearcast.spark.judge import Judgement, judge
+from nearcast.spark.spatial_join import spatial_join
+
+__all__ = ["AreaColumns", "ColumnsError", "Judgement", "PointColumns", "judge", "spatial_join"]
