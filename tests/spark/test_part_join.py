@@ -98,7 +98,7 @@ def plan(areas: pa.Table, points: pa.Table, parts: int) -> PartTree:
 
 
 def with_chance(rows: pa.Table) -> pa.Table:
-    chance = (rows.column("_0").to_numpy() * 0x9E3779B97F4A7C15 % 2**63).astype(np.int64)
+    chance = rows.column("_0").to_numpy() * 7_919 - 500
     return rows.append_column("chance", pa.array(chance))
 
 
@@ -159,7 +159,7 @@ def places(rng: np.random.Generator, kind: str, count: int) -> Bounds:
         at = np.array([np.zeros(count), rng.uniform(0, 1e4, count), *np.zeros((2, count))])
     elif kind == "a crowd":  # nine of ten
         at = np.array([*rng.uniform(0, 1e4, (2, count)), *np.zeros((2, count))])
-        at[:2, : count * 9 // 10] = 5e3 + rng.normal(0, 5, (2, count * 9 // 10))
+        at[:2, : count * 9 // 10] = 5e3 + rng.normal(0, 100, (2, count * 9 // 10))
     else:
         at = np.array([*rng.uniform(0, 1e4, (2, count)), *np.zeros((2, count))])
     return Bounds(at, at)

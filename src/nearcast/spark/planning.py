@@ -36,7 +36,7 @@ class JoinPlan(NamedTuple):
 class Sample(NamedTuple):
     """What a first look at a side tells."""
 
-    count: int
+    size: int  # rows of the whole side
     first: int
     last: int
     keys: int  # about so many distinct ones
@@ -55,8 +55,8 @@ def plan_join(sides: tuple[Side, Side], parts: int | None) -> JoinPlan:
         boxes = places
     if places is None:
         places = Bounds(boxes.low, boxes.low)
-    counts = tuple(side.count for side in (areas or points, points or areas) if side is not None)
-    assert len(counts) == len(sides)
+    known = [sample.size for sample in (areas, points) if sample is not None]
+    counts = known[0], known[-1]
     if parts is None:
         parts = min(estimate_parts(places, boxes, counts, ROWS_PER_PART), MAX_PARTS)
     tree = cut_parts(places, boxes, counts, parts)
@@ -68,19 +68,18 @@ def take_sample(side: Side) -> Sample:
     frame = side.frame.where(side.usable)
     carried = {f"_{number}" for number in range(len(side.carried))}
     columns = ", ".join(name for name in frame.columns if name not in carried)
+    frame = frame.selectExpr("*", "rand(7) AS chance")
     t = "t" if "t" in frame.columns else "0L"
     answer = frame.selectExpr(
-        "count(*) AS count",
+        "count(*) AS size",
         f"coalesce(min({t}), 0L) AS first",
         f"coalesce(max({t}), 0L) AS last",
         f"approx_count_distinct(xxhash64({side.keys})) AS keys",
-        f"min_by(struct({columns}), rand(7), {SAMPLED}) AS rows",
+        f"min_by(struct({columns}), chance, {SAMPLED}) AS rows",
     ).toArrow()
-    rows = answer.column("rows").combine_chunks().flatten()
-    return Sample(
-        *(answer.column(name)[0].as_py() for name in Sample._fields[:-1]),
-        pa.Table.from_struct_array(rows),
-    )
+    size, first, last, keys = (answer.column(number)[0].as_py() for number in range(4))
+    rows = pa.Table.from_struct_array(answer.column("rows").combine_chunks().flatten())
+    return Sample(size, first, last, keys, rows)
 
 
 def _with_ends(areas: Sample, side: Side) -> pa.Table:
@@ -88,7 +87,7 @@ def _with_ends(areas: Sample, side: Side) -> pa.Table:
     its key: what counts is how long areas last, not exactly when they end."""
     rows = add_constants(areas.rows, AREAS, side.shape)
     if "t" in rows.column_names and "end" not in areas.rows.column_names:
-        mean = (areas.last - areas.first) * areas.keys // max(1, areas.count) + 1
+        mean = (areas.last - areas.first) * areas.keys // max(1, areas.size) + 1
         end = pa.array(join.column_or_zeros(rows, "t") + mean, pa.int64())
         rows = rows.drop_columns("end").append_column("end", end)
     return rows

@@ -109,7 +109,8 @@ def _point_work(points: Bounds, areas: Bounds, rows: tuple[int, int]) -> Floats:
             inside &= (areas.low[axis] <= at) & (at <= areas.high[axis])
         hits[some] = inside.sum(axis=1)
     pairs = np.maximum(hits - CHANCE_HITS, 0) * (rows[AREAS] / max(1, sampled))
-    return (1 + pairs / PAIRS_PER_ROW) * (rows[POINTS] / max(1, count))
+    work: Floats = (1 + pairs / PAIRS_PER_ROW) * (rows[POINTS] / max(1, count))
+    return work
 
 
 def _cut(
@@ -148,10 +149,10 @@ def _edge(
     place: Floats, work: Floats, areas: Bounds, per_area: float, axis: int, share: float
 ) -> float | None:
     """Where to cut so that about this share of the work is below; None if all is at one place."""
-    middle = areas.low[axis] / 2 + areas.high[axis] / 2
-    bounded = np.isfinite(middle)
-    places = np.concatenate([place, middle[bounded]])
-    weights = np.concatenate([work, np.full(int(bounded.sum()), per_area)])
+    bounded = np.isfinite(areas.low[axis]) & np.isfinite(areas.high[axis])
+    middle = areas.low[axis, bounded] / 2 + areas.high[axis, bounded] / 2
+    places = np.concatenate([place, middle])
+    weights = np.concatenate([work, np.full(len(middle), per_area)])
     order = np.argsort(places, kind="stable")
     places, reached = places[order], np.cumsum(weights[order])
     if not len(places) or places[0] == places[-1]:
