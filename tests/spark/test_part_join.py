@@ -106,9 +106,10 @@ def in_parts(tree: PartTree, areas: pa.Table, points: pa.Table) -> dict[int, lis
     found = defaultdict(list)
     for side, rows in enumerate((areas, points)):
         encode = encode_rows(tree, side, None, FOREVER)
-        for batch in encode(iter(with_chance(rows).to_batches(max_chunksize=5))):
-            assert batch.schema == BLOCK
-            found[batch.column("part")[0].as_py()].append(batch)
+        for task in with_chance(rows).to_batches(max_chunksize=5):
+            for batch in encode(iter([task])):
+                assert batch.schema == BLOCK
+                found[batch.column("part")[0].as_py()].append(batch)
     return found
 
 

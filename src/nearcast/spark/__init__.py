@@ -13,18 +13,19 @@ those that there should have been. Both take DataFrames of Spark, classic or Con
 settings, and return DataFrames. This module needs the extra `spark`: pip install 'nearcast[spark]'.
 """
 
+from nearcast.errors import ColumnsError
 from nearcast.extras import missing
 
 try:
-    import numba  # noqa: F401
-    import pyarrow  # noqa: F401
-    import pyspark  # noqa: F401
+    from nearcast.spark.columns import AreaColumns, PointColumns
+    from nearcast.spark.judge import Judgement, judge
+    from nearcast.spark.spatial_join import spatial_join
 except ModuleNotFoundError as why:
-    raise ImportError(f"nearcast.spark: {missing(why) or why}", name=why.name) from None
-
-from nearcast.errors import ColumnsError
-from nearcast.spark.columns import AreaColumns, PointColumns
-from nearcast.spark.judge import Judgement, judge
-from nearcast.spark.spatial_join import spatial_join
+    if missing(why) is None:
+        raise
+    raise ImportError(
+        f"nearcast.spark needs {why.name}, which is not installed: pip install 'nearcast[spark]'",
+        name=why.name,
+    ) from None
 
 __all__ = ["AreaColumns", "ColumnsError", "Judgement", "PointColumns", "judge", "spatial_join"]

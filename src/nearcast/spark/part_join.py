@@ -130,8 +130,10 @@ def _join(emit: EmitPairs, areas: list[bytes], points: list[bytes]) -> Batches:
 
 
 def _decode(blocks: list[bytes]) -> pa.Table:
-    tables = pa.concat_tables([decode_block(block) for block in blocks])
-    return tables.unify_dictionaries().combine_chunks()
+    tables = [decode_block(block) for block in blocks]
+    names = tables[0].column_names  # blocks have the same columns, in any order
+    rows = pa.concat_tables([table.select(names) for table in tables])
+    return rows.unify_dictionaries().combine_chunks()
 
 
 def emit_carried(of_areas: Sequence[str], of_points: Sequence[str]) -> EmitPairs:

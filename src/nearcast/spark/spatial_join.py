@@ -43,10 +43,11 @@ def spatial_join(
     """Every pair of an area and a point in it: the keys and kept columns of the area, then those of
     the point. Areas are closed: a point on a border is in the area.
 
-    The pairs are found when they are asked for; only the sample is taken at once. `parts`: into how
-    many the work is cut, if not into as many as the rows need. One of the sides may be a stream,
-    unless its areas end with the next row of their keys. Each batch of the stream is joined with
-    all of the other side, which Spark reads anew for each batch unless it is persisted.
+    The pairs are found when they are asked for; only the sample is taken at once. Both sides must
+    have the same rows each time they are read. `parts`: into how many the work is cut, if not into
+    as many as the rows need. One of the sides may be a stream, unless its areas end with the next
+    row of their keys. Each batch of the stream is joined with all of the other side, which Spark
+    reads anew for each batch unless it is persisted.
     """
     sides = select_areas(areas, of_areas), select_points(points, of_points)
     check_sides(areas, points, of_areas, of_points)
