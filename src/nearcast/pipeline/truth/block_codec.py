@@ -56,8 +56,8 @@ def decode_block(block: bytes) -> pa.Table:
         if name not in head.column_names:
             columns[name] = body.column(name)
         elif name in body.column_names:
-            numbers = body.column(name).to_numpy().astype(np.int64)
-            numbers += head.column(name)[0].as_py()
+            least = head.column(name)[0].as_py()
+            numbers = np.add(body.column(name).to_numpy(), least, dtype=np.int64)
             columns[name] = pa.chunked_array([pa.array(numbers).cast(head.column(name).type)])
         elif name != ROW_COUNT:
             columns[name] = head.column(name).take(pa.array(np.zeros(count, np.int8)))
