@@ -8,7 +8,12 @@ once. Memory is the greatest sum of proportional set sizes over all processes of
 JVM and Python workers included; CPU is theirs as well, of the best run. No ratio is printed where
 the answers differ.
 
+`--growth` measures ours alone, at several sizes, and prints how wall time, CPU and memory grow: the
+slope on logarithmic axes, 1 where twice the rows cost twice as much. Traces without order, which
+have to be made in memory, are left out above 16 million rows.
+
 Run: python benchmarks/join.py [--rows 8000000] [--quick] [--folder DIR]
+     python benchmarks/join.py --growth 1000000 8000000 64000000
 """
 
 import argparse
@@ -20,6 +25,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
+from math import log
 from pathlib import Path
 from time import sleep
 from typing import NamedTuple
@@ -27,6 +34,7 @@ from typing import NamedTuple
 from join_worlds import write_world
 
 LIMIT = 1_800  # seconds that a contestant may take
+MOST_WITHOUT_ORDER = 16_000_000
 HERE = Path(__file__).parent
 
 
@@ -174,31 +182,73 @@ def small(folder: Path, rows: int, table: Table) -> list[str]:
     table.row(f"{label}, skewed", "ours", ours, ours)
     emitted = run("ours, pairs emitted", folder / "skew small", 4)
     table.row(f"{label}, skewed", "ours, pairs emitted", emitted, ours)
-    geo = run("geopandas, pairs emitted", folder / "skew small", 1)
-    table.row(f"{label}, skewed", "geopandas, pairs emitted", geo, ours)
+    any_frames = run("ours, any DataFrames", folder / "skew small", 4)
+    table.row(f"{label}, skewed", "ours, any DataFrames", any_frames, ours)
+    others = {}
+    for name in ("duckdb", "sedonadb", "geopandas, pairs emitted"):
+        others[name] = run(name, folder / "skew small", 1 if "geo" in name else 2)
+        table.row(f"{label}, skewed", name, others[name], ours)
+    geo = others["geopandas, pairs emitted"]
     discs = run("ours", folder / "discs", 4)
     table.row(f"{label}, moving discs", "ours", discs, discs)
-    if ours is None or emitted is None or geo is None or discs is None:
+    moved = run("ours, any DataFrames", folder / "discs", 3)
+    table.row(f"{label}, moving discs", "ours, any DataFrames", moved, discs)
+    if ours is None or emitted is None or geo is None or discs is None or any_frames is None:
         return ["some contestant failed"]
     if geo.checksum != emitted.checksum:
         return ["geopandas differs"]
     return [
+        *(
+            f"{name}: {found.wall / any_frames.wall:.1f} times ours on any DataFrames, skewed"
+            for name, found in others.items()
+            if found is not None and found.checksum == any_frames.checksum
+        ),
         f"geopandas: {geo.wall / emitted.wall:.1f} times ours with pairs emitted (at least 15)",
         f"moving discs: {discs.pairs / discs.wall / 1e6:.1f} M pairs a second (at least 8)",
     ]
+
+
+def growth(folder: Path, sizes: list[int], table: Table) -> list[str]:
+    """How the cost of both strategies grows with the number of rows on each side."""
+    found: dict[str, list[tuple[int, Result]]] = {}
+    for rows in sizes:
+        for contestant, ordered in (("ours", True), ("ours, shuffled", False)):
+            if not ordered and rows > MOST_WITHOUT_ORDER:
+                continue
+            trace = folder / f"{rows} {ordered}"
+            write_world(trace, rows, ordered=ordered)
+            sleep(1)
+            result = run(contestant, trace, 3)
+            table.row(f"{rows:,}", contestant, result, None)
+            shutil.rmtree(trace)
+            if result is not None:
+                found.setdefault(contestant, []).append((rows, result))
+    lines = [f"load when it ended: {os.getloadavg()[1]:.1f} over five minutes"]
+    for contestant, results in found.items():
+        for (fewer, less), (rows, more) in pairwise(results):
+            slopes = (
+                f"{name} {log(getattr(more, name) / getattr(less, name), rows / fewer):.2f}"
+                for name in ("wall", "cpu", "memory")
+            )
+            lines.append(f"{contestant}, {fewer:,} to {rows:,}: slopes {', '.join(slopes)}")
+    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=8_000_000)
     parser.add_argument("--quick", action="store_true", help="400,000 rows: does it work at all?")
+    parser.add_argument("--growth", type=int, nargs="+", help="ours alone, at these sizes")
     parser.add_argument("--folder", type=Path, help="where to write the traces")
     asked = parser.parse_args()
     rows = 400_000 if asked.quick else asked.rows
     folder = Path(tempfile.mkdtemp(prefix="nearcast-join-", dir=asked.folder))
     try:
         table = Table()
-        lines = large(folder, rows, table) + small(folder, min(rows, 1_000_000), table)
+        if asked.growth:
+            lines = growth(folder, sorted(asked.growth), table)
+        else:
+            lines = large(folder, rows, table) + small(folder, min(rows, 1_000_000), table)
     finally:
         shutil.rmtree(folder)
     print("\n".join(["", *lines]))

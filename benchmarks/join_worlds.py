@@ -6,6 +6,7 @@ second, the last ones until the end.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -74,33 +75,43 @@ def write_world(
 ) -> None:
     """`rows` interests and as many publications, in order of time or (not ordered) in none."""
     people = rows // TICKS
-    interests, said = [], []
-    at, there = Places(people, skewed, 1), Places(people, skewed, 2)
     half = HALF * (SHRUNK if skewed else LARGER if moving else 1.0)
+    scenario = {"schema": 1, "half": half, "side": side_of(people)}
+    sink = TraceFolder(folder, json.dumps(scenario).encode())
+    step = max(500_000, people)
+    waiting: dict[str, list[pa.Table]] = {"interests": [], "publications": []}
+    for each in ticks(people, half, skewed, moving):
+        for name, some in each.items():
+            waiting[name].append(some)
+        # In order of time, no more is in memory than what is written at once.
+        if ordered and len(waiting["interests"]) * people >= step:
+            sink.write({name: pa.concat_tables(tables) for name, tables in waiting.items()})
+            waiting = {name: [] for name in waiting}
+    rng = np.random.default_rng(4)
+    left = {name: pa.concat_tables(tables) for name, tables in waiting.items() if tables}
+    if not ordered:
+        left = {name: table.take(rng.permutation(len(table))) for name, table in left.items()}
+    for first in range(0, max(map(len, left.values()), default=0), step):
+        sink.write({name: table.slice(first, step) for name, table in left.items()})
+
+
+def ticks(people: int, half: float, skewed: bool, moving: bool) -> Iterator[dict[str, pa.Table]]:
+    """The interests and publications of each second."""
+    at, there = Places(people, skewed, 1), Places(people, skewed, 2)
     rng = np.random.default_rng(3)
     who = rng.permutation(people)
     phase = np.sort(rng.integers(0, SECOND, people))
     for tick in range(TICKS):
         place, heard = at(people), there(people)
         motion = dict(zip(("vx", "vy"), rng.uniform(-5, 5, (2, people)), strict=True))
-        interests.append(
-            table(
-                "interests", people, t=tick * SECOND + phase, node=who, subscription=who,
-                x=place[:, 0], y=place[:, 1], rx=half, ry=0.0 if moving else half,
-                shape="disc" if moving else "box", **(motion if moving else {}),
-            )
+        interests = table(
+            "interests", people, t=tick * SECOND + phase, node=who, subscription=who,
+            x=place[:, 0], y=place[:, 1], rx=half, ry=0.0 if moving else half,
+            shape="disc" if moving else "box", **(motion if moving else {}),
         )  # fmt: skip
-        said.append(
-            table(
-                "publications", people, t=np.sort(rng.integers(0, SECOND, people)) + tick * SECOND,
-                node=rng.permutation(people), publication=tick * people + np.arange(people),
-                x=heard[:, 0], y=heard[:, 1], shape="point", bytes=60,
-            )
+        publications = table(
+            "publications", people, t=np.sort(rng.integers(0, SECOND, people)) + tick * SECOND,
+            node=rng.permutation(people), publication=tick * people + np.arange(people),
+            x=heard[:, 0], y=heard[:, 1], shape="point", bytes=60,
         )  # fmt: skip
-    sink = TraceFolder(folder, json.dumps({"schema": 1, "half": half, "side": at.side}).encode())
-    tables = {"interests": pa.concat_tables(interests), "publications": pa.concat_tables(said)}
-    if not ordered:
-        tables = {name: rows.take(rng.permutation(len(rows))) for name, rows in tables.items()}
-    step = max(500_000, people)
-    for first in range(0, rows, step):
-        sink.write({name: rows.slice(first, step) for name, rows in tables.items()})
+        yield {"interests": interests, "publications": publications}

@@ -133,6 +133,8 @@ class Play:
         if language == "shell":
             for line in text.splitlines():
                 self.shell(line)
+        elif language == "python" and "SparkSession" in text:
+            self.with_spark(text)
         elif language in ("python", "js"):
             self.files += 1
             name = f"example{self.files}.{'py' if language == 'python' else 'mjs'}"
@@ -154,6 +156,13 @@ class Play:
         with redirect_stdout(printed):
             assert main([arguments[0], *(str(self.folder / name) for name in arguments[1:])]) == 0
         self.printed += printed.getvalue().replace(f"{self.folder}/", "").splitlines()
+
+    def with_spark(self, text: str) -> None:
+        """In this process as well."""
+        printed = StringIO()
+        with redirect_stdout(printed):
+            exec(compile(text, "example", "exec"), {})
+        self.printed += printed.getvalue().splitlines()
 
     def expect(self, lines: list[str]) -> None:
         """Each of these lines has been printed, or soon will be."""
@@ -209,8 +218,11 @@ def a_node(port: int) -> Iterator[None]:
 
 
 def runs_spark(page: str) -> bool:
-    shell = (text for language, text in blocks(page) if language == "shell")
-    return any("nearcast analyse" in text for text in shell)
+    return any(
+        (language == "shell" and "nearcast analyse" in text)
+        or (language == "python" and "SparkSession" in text)
+        for language, text in blocks(page)
+    )
 
 
 def play_page(page: str, folder: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import nearcast
+import nearcast.spark
 from nearcast.extras import EXTRAS
 from nearcast.server.config import Settings
 from nearcast.server.server import Server
@@ -133,6 +134,10 @@ def test_an_installed_client_has_a_command_line_and_names_the_extra_that_is_miss
         assert ended.stderr.count("\n") == 1
     world = run(python, "-c", "import nearcast; nearcast.World")
     assert world.stderr.splitlines()[-1].startswith("ImportError: this needs ")
+    joined = run(python, "-c", "import nearcast.spark")
+    said = joined.stderr.splitlines()[-1]
+    assert said.startswith("ImportError: nearcast.spark needs ")
+    assert said.endswith("which is not installed: pip install 'nearcast[spark]'")
 
 
 def test_every_extra_that_is_named_exists() -> None:
@@ -149,3 +154,5 @@ def test_every_public_name_is_there_and_documented() -> None:
     assert sorted(nearcast.__all__) == dir(nearcast)
     for name in nearcast.__all__:
         assert getattr(nearcast, name).__doc__, name
+    for name in nearcast.spark.__all__:
+        assert getattr(nearcast.spark, name).__doc__, name

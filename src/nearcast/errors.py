@@ -114,3 +114,7 @@ class StoppedError(NearcastError):
 
 class InvariantError(NearcastError, AssertionError):
     """An invariant of a protocol does not hold in a simulation."""
+
+
+class ColumnsError(NearcastError, ValueError):
+    """Columns of a DataFrame that are not there, or not of a type that can be used."""

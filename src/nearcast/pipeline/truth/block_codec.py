@@ -26,16 +26,17 @@ def encode_block(rows: pa.Table) -> bytes:
                 if len(column.dictionary) == 1:
                     head[name] = column.slice(0, 1)
                     continue
-            elif not pa.types.is_boolean(column.type):
+            elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
                 numbers = column.to_numpy()
                 least, most = numbers.min(), numbers.max()
                 if least == most:
                     head[name] = column.slice(0, 1)
                     continue
                 if pa.types.is_integer(column.type):
-                    width = next((kind for end, kind in NARROW_TYPES if most - least < end), None)
+                    span = int(most) - int(least)  # it may not fit into the column's own type
+                    width = next((kind for end, kind in NARROW_TYPES if span < end), None)
                     if width is not None:
-                        head[name] = pa.array([least])
+                        head[name] = pa.array([least], column.type)
                         column = pa.array((numbers - least).astype(width))
         body[name] = column
     sink = pa.BufferOutputStream()
@@ -46,7 +47,7 @@ def encode_block(rows: pa.Table) -> bytes:
 
 
 def decode_block(block: bytes) -> pa.Table:
-    """The table that `encode_block` was given; all its integers are int64."""
+    """The table that `encode_block` was given."""
     source = pa.BufferReader(block)
     head, body = (pa.ipc.open_stream(source).read_all() for _ in range(2))
     count = head.column(ROW_COUNT)[0].as_py()
@@ -55,8 +56,9 @@ def decode_block(block: bytes) -> pa.Table:
         if name not in head.column_names:
             columns[name] = body.column(name)
         elif name in body.column_names:
-            numbers = body.column(name).to_numpy().astype(np.int64)
-            columns[name] = pa.chunked_array([numbers + head.column(name)[0].as_py()])
+            least = head.column(name)[0].as_py()
+            numbers = np.add(body.column(name).to_numpy(), least, dtype=np.int64)
+            columns[name] = pa.chunked_array([pa.array(numbers).cast(head.column(name).type)])
         elif name != ROW_COUNT:
             columns[name] = head.column(name).take(pa.array(np.zeros(count, np.int8)))
     return pa.table(columns)

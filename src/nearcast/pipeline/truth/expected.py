@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from nearcast.pipeline.spark import storage
@@ -171,15 +172,18 @@ def _join_by_shuffle(
                 yield from emit(run, _with_end(spans), join.sort_by_time(publications))
 
     block = from_arrow_schema(BLOCK_SCHEMA)
-    spans = (
-        storage.map_items(spark, interests, RowGroup, by_subscription, BLOCK_SCHEMA)
-        .repartition(min(buckets, 4 * cores), "run", "number")
-        .mapInArrow(to_parts, block)
-    )
+    grouped = storage.map_items(spark, interests, RowGroup, by_subscription, BLOCK_SCHEMA)
+    spans = _distribute(grouped, min(buckets, 4 * cores)).mapInArrow(to_parts, block)
     blocks = spans.unionAll(storage.map_items(spark, publications, RowGroup, by_time, BLOCK_SCHEMA))
-    parts = sum(len(each) + 1 for each in edges.values())
-    by_part = blocks.repartition(parts, "run", "number")
+    by_part = _distribute(blocks, sum(len(each) + 1 for each in edges.values()))
     return by_part.mapInArrow(join_part, from_arrow_schema(schema))
+
+
+def _distribute(blocks: DataFrame, partitions: int) -> DataFrame:
+    """Blocks of one number together. By their hashes, some partitions would get several numbers
+    and a third of them none."""
+    place = expr(f"CAST(pmod(hash(run) + number, {partitions}) AS INT)")
+    return blocks.repartitionById(partitions, place)
 
 
 def part_edges(publications: Sequence[RowGroup]) -> NDArray[np.int64]:

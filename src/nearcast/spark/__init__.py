@@ -1,0 +1,31 @@
+"""Exact joins in space and time, and the quality of deliveries, on DataFrames of any origin.
+
+    from nearcast.spark import AreaColumns, PointColumns, spatial_join
+
+    pairs = spatial_join(
+        shops, visits,
+        AreaColumns(keys="shop", radius="reach"),
+        PointColumns(keys="visit"),
+    )
+
+`spatial_join` finds which points are in which areas, `judge` compares a log of deliveries with
+those that there should have been. Both take DataFrames of Spark, classic or Connect, need no
+settings, and return DataFrames. This module needs the extra `spark`: pip install 'nearcast[spark]'.
+"""
+
+from nearcast.errors import ColumnsError
+from nearcast.extras import missing
+
+try:
+    from nearcast.spark.columns import AreaColumns, PointColumns
+    from nearcast.spark.judge import Judgement, judge
+    from nearcast.spark.spatial_join import spatial_join
+except ModuleNotFoundError as why:
+    if missing(why) is None:
+        raise
+    raise ImportError(
+        f"nearcast.spark needs {why.name}, which is not installed: pip install 'nearcast[spark]'",
+        name=why.name,
+    ) from None
+
+__all__ = ["AreaColumns", "ColumnsError", "Judgement", "PointColumns", "judge", "spatial_join"]
