@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import chdir, contextmanager, nullcontext, redirect_stdout
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -147,6 +147,8 @@ class Play:
     def shell(self, line: str) -> None:
         if line.startswith("nearcast analyse "):
             self.analyse(shlex.split(line)[1:])
+        elif line.startswith("nearcast advise "):
+            self.in_this_process(shlex.split(line)[1:])
         else:
             self.terminal().type(line)
 
@@ -162,6 +164,13 @@ class Play:
         printed = StringIO()
         with redirect_stdout(printed):
             exec(compile(text, "example", "exec"), {})
+        self.printed += printed.getvalue().splitlines()
+
+    def in_this_process(self, arguments: list[str]) -> None:
+        """As `analyse`, but in the folder of the page."""
+        printed = StringIO()
+        with redirect_stdout(printed), chdir(self.folder):
+            assert main(arguments) == 0
         self.printed += printed.getvalue().splitlines()
 
     def expect(self, lines: list[str]) -> None:
@@ -219,7 +228,7 @@ def a_node(port: int) -> Iterator[None]:
 
 def runs_spark(page: str) -> bool:
     return any(
-        (language == "shell" and "nearcast analyse" in text)
+        (language == "shell" and ("nearcast analyse" in text or "nearcast advise" in text))
         or (language == "python" and "SparkSession" in text)
         for language, text in blocks(page)
     )

@@ -251,3 +251,49 @@ def test_a_killed_sweep_leaves_whole_traces_and_goes_on_where_it_was(
         report = validate(out / "traces" / run)
         assert report.finished
         assert report.problems == ()
+
+
+def test_what_is_not_complete_in_time_is_ended_and_has_failed(tmp_path: Path) -> None:
+    long = Scenario(protocol="client-server", workload="waypoint", nodes=50, seconds=1e6)
+    message, _ = run_in_process(long, tmp_path / ".trace", tmp_path / "trace", time.time() + 0.5)
+    assert message.startswith(sweeps.NOT_IN_TIME)
+    assert not (tmp_path / "trace").exists()
+    assert run_in_process(long, tmp_path / ".b", tmp_path / "b", time.time() - 1) == (
+        sweeps.NOT_BEGUN,
+        "",
+    )
+
+
+ORPHANED = """
+import sys
+from pathlib import Path
+from nearcast.pipeline.sweeps import run_in_process
+from nearcast.scenario import Scenario
+world = Scenario(protocol="client-server", workload="waypoint", nodes=50, seconds=1e6,
+                 settings={"matcher": "scan"})
+run_in_process(world, Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_a_simulation_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
+    """A cancelled task is killed, and its simulation would go on for hours."""
+    trace = tmp_path / ".trace"
+    parent = subprocess.Popen([sys.executable, "-c", ORPHANED, str(trace), str(tmp_path / "b")])
+    try:
+        while not trace.exists():
+            assert parent.poll() is None
+            time.sleep(0.05)
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        assert len(children) == 1
+    finally:
+        parent.kill()
+        parent.wait()
+    while is_running(int(children[0])):
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -336,7 +336,21 @@ def test_the_default_network_has_a_constant_delay_of_50_ms() -> None:
     assert network.delay == 50_000
 
 
-@pytest.mark.parametrize("network", ["constant", "embedding", "adsl"])
+def test_in_a_data_centre_only_servers_are_near_each_other() -> None:
+    network = make_network(NetworkParameters(network="centre", latency_ms=30.0), 1)
+    first, second = FIRST_SERVER, FIRST_SERVER + 1
+    pairs = [(first, second), (first, 5), (5, second), (5, 6)]
+    assert [network.route(0, *pair, 100) for pair in pairs] == [
+        [1000],
+        [30_000],
+        [30_000],
+        [30_000],
+    ]
+    near = make_network(NetworkParameters(network="centre", latency_ms=0.5), 1)
+    assert near.route(0, first, second, 100) == [500]
+
+
+@pytest.mark.parametrize("network", ["constant", "centre", "embedding", "adsl"])
 def test_equal_seeds_make_equal_networks(network: str) -> None:
     chosen = NetworkParameters(network=network, jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1)
 

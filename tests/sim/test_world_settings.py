@@ -15,7 +15,10 @@ from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import WORKLOADS
 
 COMBINATIONS = [(protocol, workload) for protocol in PROTOCOLS for workload in WORKLOADS]
-NEEDED: dict[str, dict[str, Setting]] = {"recorded": {"file": "somewhere.csv"}}
+NEEDED: dict[str, dict[str, Setting]] = {
+    "recorded": {"file": "somewhere.csv"},
+    "replayed": {"trace": "somewhere"},
+}
 
 
 def scenario(

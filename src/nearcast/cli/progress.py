@@ -67,7 +67,7 @@ def telling_of_compilation() -> Iterator[None]:
     """
     from numba.core import event
 
-    class Teller(event.Listener):  # type: ignore[misc]
+    class Teller(event.Listener):
         told = False
 
         def on_start(self, _: object) -> None:

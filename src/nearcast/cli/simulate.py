@@ -42,14 +42,16 @@ def add_simulate(commands: Any) -> Parser:
         "--workload",
         metavar="NAME",
         help="what entities do (default: the protocol's usual workload, mostly waypoint): "
-        + ", ".join(WORKLOADS).replace("recorded", "recorded (--set file=PATH)"),
+        + ", ".join(WORKLOADS)
+        .replace("recorded", "recorded (--set file=PATH)")
+        .replace("replayed", "replayed (--set trace=DIR)"),
     )
     add(
         "--nodes",
         type=int,
         metavar="N",
-        help="entities (default 1000; recorded: all in the file). The size of the world grows with"
-        " this number, unless it is set",
+        help="entities (default 1000; recorded, replayed: all in the file). The size of the world"
+        " grows with this number, unless it is set",
     )
     add("--seconds", type=float, default=10.0, metavar="S", help="simulated seconds (default 10)")
     add("--seed", type=int, default=1, metavar="K", help="random seed (default 1)")
@@ -96,6 +98,8 @@ def run_simulate(arguments: argparse.Namespace) -> int:
         nodes = 1000
         if arguments.workload == "recorded":
             nodes = count_recorded_entities(settings)
+        elif arguments.workload == "replayed":
+            nodes = count_replayed_entities(settings)
     settings = with_world_size(arguments.workload, nodes, settings)
 
     from nearcast.scenario import Scenario
@@ -146,6 +150,14 @@ def count_recorded_entities(settings: dict[str, str]) -> int:
     if not settings.get("file"):
         raise ValueError("the recorded workload needs --set file=PATH")
     return fixes.read(settings["file"], 1.0).entities
+
+
+def count_replayed_entities(settings: dict[str, str]) -> int:
+    from nearcast.workloads import replayed
+
+    if not settings.get("trace"):
+        raise ValueError("the replayed workload needs --set trace=DIR")
+    return replayed.make(replayed.Parameters(trace=settings["trace"]), 0, 1.0, 1).entities
 
 
 def summary_lines(summary: "RunSummary") -> list[str]:

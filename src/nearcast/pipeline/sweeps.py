@@ -15,18 +15,20 @@ that are the same on all machines.
 
 import fcntl
 import multiprocessing
+import os
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import product
 from math import inf, isfinite, prod
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
+from threading import Thread
+from time import monotonic, time
 from typing import Any
 from uuid import uuid4
 
@@ -58,6 +60,8 @@ MAX_SCENARIOS = 100_000
 POLL_S, POLL_STORE_S = 0.5, 5.0
 JOB_TAG = "nearcast sweep"
 UNFINISHED = ".unfinished"
+NOT_IN_TIME = "ended because it was not complete"  # how a failure begins
+NOT_BEGUN = "there was no time to begin it"
 KEY_TYPES: dict[str, tuple[type, ...]] = {
     "protocol": (str,), "workload": (str,), "nodes": (int,), "seconds": (int, float),
     "seed": (int,), "record": (str,),
@@ -190,8 +194,12 @@ def run_members(
     name: str,
     out: AnyPath,
     show: Callable[[SweepProgress], None] | None = None,
+    until: float = inf,
 ) -> SweepSummary:
-    """Run what is missing; write OUT/sweep.json, OUT/traces/<run>/ and OUT/failures/<run>.json."""
+    """Run what is missing; write OUT/sweep.json, OUT/traces/<run>/ and OUT/failures/<run>.json.
+
+    A run that is not complete at the time `until` (seconds, Unix time) is ended and has failed.
+    """
     out = out.absolute()
     traces, failures = out / "traces", out / "failures"
     for folder in (traces, failures):
@@ -212,7 +220,7 @@ def run_members(
                 show(count_progress(members, missing, out, monotonic() - began))
 
         report()
-        outcomes = run_scenarios(spark, [each.scenario for each in missing], out, report)
+        outcomes = run_scenarios(spark, [each.scenario for each in missing], out, report, until)
         report()
         remove_unfinished(traces)
     failed = {outcome.run for outcome in outcomes if outcome.message}
@@ -280,13 +288,17 @@ def count_progress(
 
 
 def run_scenarios(
-    spark: SparkSession, scenarios: Sequence[Scenario], out: AnyPath, report: Callable[[], None]
+    spark: SparkSession,
+    scenarios: Sequence[Scenario],
+    out: AnyPath,
+    report: Callable[[], None],
+    until: float = inf,
 ) -> list[TaskOutcome]:
     """One task for each scenario. A task writes its trace and returns only its outcome."""
     if not scenarios:
         return []
     texts = [to_json(scenario) for scenario in scenarios]
-    work = partial(scenario_outcome, out=str(out))
+    work = partial(scenario_outcome, out=str(out), until=until)
     poll_s = POLL_S if isinstance(out, Path) else POLL_STORE_S
 
     def collect() -> list[TaskOutcome]:
@@ -309,12 +321,12 @@ def run_scenarios(
 # Inside a task.
 
 
-def scenario_outcome(text: bytes, out: str) -> Iterator[pa.RecordBatch]:
-    outcome = asdict(run_scenario(text, out))
+def scenario_outcome(text: bytes, out: str, until: float) -> Iterator[pa.RecordBatch]:
+    outcome = asdict(run_scenario(text, out, until))
     yield pa.RecordBatch.from_pylist([outcome], schema=OUTCOME_SCHEMA)
 
 
-def run_scenario(text: bytes, out: str) -> TaskOutcome:
+def run_scenario(text: bytes, out: str, until: float = inf) -> TaskOutcome:
     """Simulate a scenario in a process of its own; a failure is written to a file."""
     began = monotonic()
     scenario, folder = from_json(text), locate(out)
@@ -323,7 +335,7 @@ def run_scenario(text: bytes, out: str) -> TaskOutcome:
         here = traces if isinstance(traces, Path) else Path(scratch)
         unfinished = here / f".{scenario.run}.{uuid4().hex}{UNFINISHED}"
         try:
-            message, where = run_in_process(scenario, unfinished, traces / scenario.run)
+            message, where = run_in_process(scenario, unfinished, traces / scenario.run, until)
             if not message and isinstance(traces, RemotePath):
                 upload_trace(unfinished, traces / scenario.run)
         finally:
@@ -332,7 +344,7 @@ def run_scenario(text: bytes, out: str) -> TaskOutcome:
         write_json(
             failure_file(folder, scenario.run),
             {"run": scenario.run, "seed": scenario.seed, "message": message,
-             "traceback": where, "scenario": scenario},
+             "traceback": where, "took_s": monotonic() - began, "scenario": scenario},
         )  # fmt: skip
     return TaskOutcome(scenario.run, monotonic() - began, message)
 
@@ -346,26 +358,57 @@ def upload_trace(unfinished: Path, trace: RemotePath) -> None:
     write_whole(trace / SUMMARY, (unfinished / SUMMARY).read_bytes())
 
 
-def run_in_process(scenario: Scenario, unfinished: Path, trace: AnyPath) -> tuple[str, str]:
+def run_in_process(
+    scenario: Scenario, unfinished: Path, trace: AnyPath, until: float = inf
+) -> tuple[str, str]:
     """The error message and the traceback; both are empty on success.
 
-    A child process may run out of memory or crash without affecting the task.
+    A child process may run out of memory or crash without affecting the task. It ends when this
+    process does, also if that is killed, and at the time `until`.
     """
+    began = time()
+    if began >= until:
+        return NOT_BEGUN, ""
     fork = multiprocessing.get_context("fork")
     receiver, sender = fork.Pipe(duplex=False)
+    lives, held = fork.Pipe(duplex=False)  # `held` is closed when this process ends
     child = fork.Process(
-        target=simulate_and_report, args=(scenario, unfinished, trace, sender), daemon=True
+        target=simulate_in_child,
+        args=(scenario, unfinished, trace, sender, lives, held),
+        daemon=True,
     )
     child.start()
     sender.close()
+    lives.close()
     try:
-        answer: tuple[str, str] = receiver.recv()
+        if not receiver.poll(None if until == inf else max(0.0, until - time())):
+            child.kill()
+            answer = f"{NOT_IN_TIME} after {time() - began:.0f} s", ""
+        else:
+            answer = receiver.recv()
     except EOFError:
         child.join()
         answer = f"the process of the simulation died with exit code {child.exitcode}", ""
     child.join()
     receiver.close()
+    held.close()
     return answer
+
+
+def simulate_in_child(
+    scenario: Scenario, unfinished: Path, trace: AnyPath,
+    sender: Connection, parent_lives: Connection, held: Connection,
+) -> None:  # fmt: skip
+    """Simulate while the parent process lives: nobody else would end this one."""
+    held.close()
+
+    def end_with_parent() -> None:
+        with suppress(EOFError, OSError):
+            parent_lives.recv()
+        os._exit(1)
+
+    Thread(target=end_with_parent, daemon=True).start()
+    simulate_and_report(scenario, unfinished, trace, sender)
 
 
 def simulate_and_report(

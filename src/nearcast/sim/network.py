@@ -13,6 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from nearcast.field_checks import one_of
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import stream
@@ -38,6 +39,16 @@ class ConstantDelay:
 
     def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:  # noqa: ARG002
         return self._answer
+
+
+class DataCentre:
+    """The same delay for every message, but 1 ms between servers: they stand beside each other."""
+
+    def __init__(self, delay: Time) -> None:
+        self._far, self._beside = [delay], [min(delay, MILLISECOND)]
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:  # noqa: ARG002
+        return self._beside if source >= FIRST_SERVER and target >= FIRST_SERVER else self._far
 
 
 # Weight, mean and standard deviation (ms): six Gaussians that match the pair distances of a
@@ -211,7 +222,9 @@ class FaultyNetwork:
 class NetworkParameters(Struct, frozen=True, kw_only=True):
     """Which network models are used, and their numbers."""
 
-    network: str = "constant"  # constant | embedding (distances) | adsl (lines on the embedding)
+    # constant | centre (constant, but 1 ms between servers) | embedding (distances) | adsl (lines
+    # on the embedding)
+    network: str = "constant"
     latency_ms: float = 50.0  # one way, of the constant network
     jitter_ms: float = 0.0  # ± uniform; below latency_ms if order is to stay as sent between pairs
     loss: float = 0.0  # probability that a message vanishes
@@ -225,8 +238,7 @@ class NetworkParameters(Struct, frozen=True, kw_only=True):
     server_mbit: float = 100.0  # adsl: lines of servers, both ways, without a last hop
 
     def __post_init__(self) -> None:
-        if self.network not in ("constant", "embedding", "adsl"):
-            raise ValueError(f"network must be constant, embedding or adsl, not {self.network!r}")
+        one_of("network", self.network, ("constant", "centre", "embedding", "adsl"))
         for name in ("loss", "duplicate", "reorder"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a probability, not {getattr(self, name)}")
@@ -242,7 +254,9 @@ def make_network(parameters: NetworkParameters, seed: int) -> Network:
     """The network that the parameters describe; each random model has its own stream."""
     p = parameters
     network: Network = ConstantDelay(round(p.latency_ms * MILLISECOND))
-    if p.network != "constant":
+    if p.network == "centre":
+        network = DataCentre(round(p.latency_ms * MILLISECOND))
+    elif p.network != "constant":
         network = Embedding(seed)
     if p.jitter_ms:
         most = round(p.jitter_ms * MILLISECOND)

@@ -1,7 +1,7 @@
 """One scenario, one trace, one summary: what `nearcast simulate` does."""
 
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, process_time
 from typing import cast
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ class RunSummary(Struct, frozen=True):
     trace: str
     simulated_s: float  # of the workload
     wall_s: float
+    cpu_s: float  # of this process
     messages: int
     rows: dict[str, int]
 
@@ -67,7 +68,8 @@ def simulate(
         level, one_in = cast(Level, resolved.record), cast(int, resolved.settings["one_in"])
         return Recorder(folder[0], level, one_in=one_in)
 
-    began = flushed = monotonic()
+    began, began_cpu = monotonic(), process_time()
+    flushed = began
     world = make_world(scenario, recorder, check=check)
 
     def progress(done: Time, whole: Time) -> None:
@@ -84,7 +86,7 @@ def simulate(
         world.recorder.close()
     summary = RunSummary(
         world.scenario.run, world.scenario, str(trace), scenario.seconds,
-        monotonic() - began, world.messages, world.recorder.counts,
+        monotonic() - began, process_time() - began_cpu, world.messages, world.recorder.counts,
     )  # fmt: skip
     folder[0].finish(asdict(summary))
     return summary

@@ -25,6 +25,7 @@ WORKLOADS: "LazyRegistry[WorkloadKind]" = LazyRegistry(
         "virtual-reality": "nearcast.workloads.virtual_reality",
         "interest-graph": "nearcast.workloads.interest_graph",
         "recorded": "nearcast.workloads.recorded",
+        "replayed": "nearcast.workloads.replayed",
     },
     _kind,
 )

@@ -1,0 +1,1 @@
+"""`nearcast advise`: which overlay suits a recorded world, and what it costs."""
