@@ -26,7 +26,9 @@ def test_that_kernels_are_compiled_is_told_in_one_line_when_it_begins_and_only_t
     assert COMPILING.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [["node", "--port", "0"], ["up", "--port", "0"], ["peer"]])
+@pytest.mark.parametrize(
+    "command", [["node", "--port", "0"], ["up", "--port", "0"], ["peer", "--overlay", "von"]]
+)
 def test_commands_that_serve_tell_of_it(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
