@@ -292,6 +292,7 @@ def test_a_client_that_gives_up_as_it_is_taken_in_is_given_back(step: type, spea
         joining.append(new)
         if speaks:
             send(old, messages.PublishRequest(*place, retain=True))
+            walker.state = place
         walker.wake(JoinDue(new.number))  # its welcome has not come yet
 
     if step is ClientTransfer:
@@ -344,6 +345,7 @@ def test_what_a_client_says_to_its_old_node_while_it_is_passed_on_is_obeyed_once
     def fault(story: Handover) -> None:
         halt_new(story)
         send(old, messages.PublishRequest(*place, retain=True))
+        story.walker.host.state = place
 
     story.go(ClientTransfer, fault)
     story.until(lambda: story.walker.stayed and old.client is not None)

@@ -239,7 +239,7 @@ class ClusterChecker:
         most = OVERDUE + 2 * self._skew + SECOND
         return sent - made < most and self._faults.explains(made, self._now(), client.number)
 
-    def told_gone(self, client: ClientHost) -> None:
+    def reported_gone(self, client: ClientHost) -> None:
         """Somebody who watches was told that this one is gone, though it is there."""
         withdraws = client.withdraws[1] > 0  # then it was, a moment ago
         if not withdraws and not any(span.concerns(client.number) for span in self._faults.spans):

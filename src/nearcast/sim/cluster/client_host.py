@@ -60,7 +60,7 @@ class ClientWorld(Protocol):
         subscriptions: tuple[int, ...],
     ) -> None: ...  # fmt: skip
     def welcomed(self, client: "ClientHost", entity: int, server: NodeId) -> None: ...
-    def told_gone(self, entity: int) -> None: ...
+    def reported_gone(self, entity: int) -> None: ...
     def lost_server(self, client: "ClientHost", reason: str) -> None: ...
     def served(self, client: "ClientHost") -> None: ...
 
@@ -249,7 +249,7 @@ class ClientHost:
                 case Told(HandedOver()):
                     self._on_handed_over()
                 case Changed(_, Left(who, gone)) if gone:
-                    self._world.told_gone(who.entity)
+                    self._world.reported_gone(who.entity)
                 case Welcomed():
                     self._served_by = self._welcoming
                 case SubscriptionEnded(number, why):

@@ -410,11 +410,11 @@ class ClusterWorld:
                 "disconnected", self.now - silent, FOREVER, client.number
             )
 
-    def told_gone(self, entity: NodeId) -> None:
+    def reported_gone(self, entity: NodeId) -> None:
         """Somebody was told that this one has no state any more."""
         for client in self.clients:
             if self.checker is not None and client.entity == entity and client.state is not None:
-                self.checker.told_gone(client)
+                self.checker.reported_gone(client)
 
     def lost_server(self, client: ClientHost, reason: str) -> None:
         """A client has lost its connection: that needs a reason."""
