@@ -58,12 +58,13 @@ BOXES = AreaColumns(keys="area", half_extents=("rx", "ry"))
     ("side", "on", "columns", "count"),
     [
         ("held", f"ST_Intersects({POINT}, {ENVELOPE})", BOXES, 22),
-        ("held", f"ST_Contains({ENVELOPE}, {POINT})", BOXES, 22),
+        pytest.param("held", f"ST_Contains({ENVELOPE}, {POINT})", BOXES, 22,
+                     marks=pytest.mark.soak),
         ("near", f"ST_DWithin({POINT}, {CENTRE}, 1.0)", AreaColumns(keys="area", radius=1.0), 8),
         ("near", f"ST_DWithin({POINT}, {CENTRE}, near.dist / 10)",
          AreaColumns(keys="area", radius="tenth"), 72),
-        ("near", f"ST_Distance({POINT}, {CENTRE}) <= near.dist / 10",
-         AreaColumns(keys="area", radius="tenth"), 72),
+        pytest.param("near", f"ST_Distance({POINT}, {CENTRE}) <= near.dist / 10",
+                     AreaColumns(keys="area", radius="tenth"), 72, marks=pytest.mark.soak),
     ],
 )  # fmt: skip
 def test_random_geometries_of_the_suite_give_the_pairs_of_sedonadb(
