@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import chdir, contextmanager, nullcontext, redirect_stdout
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -145,6 +145,8 @@ class Play:
     def shell(self, line: str) -> None:
         if line.startswith("nearcast analyse "):
             self.analyse(shlex.split(line)[1:])
+        elif line.startswith("nearcast advise "):
+            self.in_this_process(shlex.split(line)[1:])
         else:
             self.terminal().type(line)
 
@@ -154,6 +156,13 @@ class Play:
         with redirect_stdout(printed):
             assert main([arguments[0], *(str(self.folder / name) for name in arguments[1:])]) == 0
         self.printed += printed.getvalue().replace(f"{self.folder}/", "").splitlines()
+
+    def in_this_process(self, arguments: list[str]) -> None:
+        """As `analyse`, but in the folder of the page."""
+        printed = StringIO()
+        with redirect_stdout(printed), chdir(self.folder):
+            assert main(arguments) == 0
+        self.printed += printed.getvalue().splitlines()
 
     def expect(self, lines: list[str]) -> None:
         """Each of these lines has been printed, or soon will be."""
@@ -210,7 +219,7 @@ def a_node(port: int) -> Iterator[None]:
 
 def runs_spark(page: str) -> bool:
     shell = (text for language, text in blocks(page) if language == "shell")
-    return any("nearcast analyse" in text for text in shell)
+    return any("nearcast analyse" in text or "nearcast advise" in text for text in shell)
 
 
 def play_page(page: str, folder: Path) -> None:
