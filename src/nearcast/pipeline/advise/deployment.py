@@ -73,7 +73,7 @@ def settings_text(facts: WorldFacts, holds_to: float) -> str:
     ]
     if not lines:
         return ""
-    return "\n".join(["# AdviceLimits for twice what was measured.", "[limits]", *lines, ""])
+    return "\n".join(["# Limits for twice what was measured.", "[limits]", *lines, ""])
 
 
 def deploy_peers(candidate: OverlayCandidate) -> Deployment:

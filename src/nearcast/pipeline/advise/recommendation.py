@@ -135,7 +135,7 @@ def recommend(
     longest = best = min(servers or allowed, key=rank)
     node = next((each for each in servers if each.candidate.name == NODE), None)
     stands_for_node = best.candidate.protocol == "client-server"
-    if stands_for_node and node is not None and node.breaks_at is None:
+    if stands_for_node and node is not None and node.breaks_at is None and node.holds_to >= 1:
         best = node  # the same service; the other one is less of it, and simulated faster
     reasons = [reason_of(best, limits)]
     if best is not longest:
