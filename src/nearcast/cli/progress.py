@@ -67,7 +67,7 @@ def telling_of_compilation() -> Iterator[None]:
     """
     from numba.core import event
 
-    class Teller(event.Listener):
+    class _CompilationListener(event.Listener):
         told = False
 
         def on_start(self, _: object) -> None:
@@ -79,5 +79,5 @@ def telling_of_compilation() -> Iterator[None]:
         def on_end(self, _: object) -> None:
             pass
 
-    with event.install_listener("numba:compile", Teller()):
+    with event.install_listener("numba:compile", _CompilationListener()):
         yield

@@ -1,7 +1,10 @@
 """The same results wherever Spark runs, whatever happens to an executor, and every time."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -44,8 +47,13 @@ def test_analysed_as_if_it_were_large_and_in_other_partitions_it_has_the_same_ro
     assert before is not None
     spark.conf.set("spark.sql.shuffle.partitions", int(before) + 1)
     monkeypatch.setattr("nearcast.pipeline.analyse.LEAN_ROWS", 0)
-    # Only in this process: workers have the function as it is.
-    monkeypatch.setattr(storage, "write_runs", lambda *_: pytest.fail("the driver writes"))
+    here_it_runs, write_runs = os.getpid(), storage.write_runs
+
+    def write_elsewhere(*arguments: Any) -> Iterator[str]:
+        assert os.getpid() != here_it_runs, "the driver writes"
+        return write_runs(*arguments)
+
+    monkeypatch.setattr(storage, "write_runs", write_elsewhere)
     try:
         analyse(spark, storage.open_traces([trace]), tmp_path / "again")
     finally:

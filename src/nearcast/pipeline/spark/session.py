@@ -47,11 +47,6 @@ LEAN = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
-    # Without compiled code, Spark looks for common parts of expressions in every row.
-    "spark.sql.subexpressionElimination.enabled": "false",
-    # Texts that nobody sees, and checks of plans for those who write rules for Spark.
-    "spark.sql.ui.explainMode": "simple",
-    "spark.sql.lightweightPlanChangeValidation": "false",
 }
 # Settings that every session can have, also one of a server that runs already.
 SESSION = {
