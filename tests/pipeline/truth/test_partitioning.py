@@ -168,3 +168,10 @@ def test_a_packed_table_is_the_same_when_unpacked(
     back = decode_block(encode_block(rows))
     assert sorted(back.column_names) == sorted(rows.column_names)
     assert back.select(rows.column_names).to_pylist() == rows.to_pylist()
+
+
+def test_integers_of_any_range_are_the_same_when_unpacked() -> None:
+    """The difference of two numbers may be more than a column of them can hold."""
+    for ends in ([-(2**63), 2**63 - 1], [-(2**62), 2**62 + 5], [2**63 - 200, 2**63 - 1]):
+        rows = pa.table({"key": pa.array([*ends, ends[0] + 7], pa.int64())})
+        assert decode_block(encode_block(rows)).equals(rows)

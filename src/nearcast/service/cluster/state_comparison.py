@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from nearcast.service.cluster.cluster_node import ClusterNode
 
 UNDER_WAY: Time = 2 * SECOND  # for which a state may still be
+# At most: while many states change, digests differ most of the time, and an inventory is long.
+ASK_EVERY: Time = 5 * SECOND
 
 
 class StateComparison:
@@ -32,6 +34,7 @@ class StateComparison:
     def __init__(self, node: "ClusterNode", out: Outbox, realm: ClusterRealm) -> None:
         self._node, self._out, self._realm = node, out, realm
         self._differs: dict[NodeId, None] = {}  # nodes whose last digest was different
+        self._asked: dict[NodeId, Time] = {}
 
     def digest(self, now: Time) -> StatesDigest:
         """For the next heartbeat."""
@@ -47,8 +50,9 @@ class StateComparison:
             self._differs.pop(sender, None)
         elif sender not in self._differs:
             self._differs[sender] = None
-        else:
+        elif self._realm.now - self._asked.get(sender, -ASK_EVERY) >= ASK_EVERY:
             del self._differs[sender]
+            self._asked[sender] = self._realm.now
             known = self._realm.remote_entities.states_of(block_of(sender), theirs.until)
             self._out.send(sender, StatesInventory(theirs.until, tuple(known)))
 
