@@ -274,18 +274,31 @@ class Cluster(NamedTuple):
 def standalone_cluster(hidden: Path, workers: int = 2, **more: str) -> Iterator[Cluster]:
     """A master and workers with a core each, in mount namespaces of their own."""
     port, program = free_port(), SPARK / "bin" / "spark-class"
-    url, here = f"spark://127.0.0.1:{port}", ("--host", "127.0.0.1", "--webui-port", "0")
+    url, here = f"spark://127.0.0.1:{port}", ("--webui-port", "0", "--host")
     deploy = "org.apache.spark.deploy"
     with ExitStack() as stack:
         master = stack.enter_context(
-            machine(hidden, "master", program, f"{deploy}.master.Master", *here, "--port", port)
+            machine(
+                hidden,
+                "master",
+                program,
+                f"{deploy}.master.Master",
+                *here,
+                "127.0.0.1",
+                "--port",
+                port,
+            )
         )
         wait_until_answers(port, *master)
-        worker = (program, f"{deploy}.worker.Worker", *here, "--cores", "1", "--memory", "1g", url)
-        several = [
-            stack.enter_context(machine(hidden, f"worker{number}", *worker, **more))
-            for number in range(workers)
-        ]
+        several = []
+        for number in range(workers):
+            # Executors of one host would read each other's files, and these cannot.
+            host = f"127.0.0.{number + 2}"
+            worker = (f"{deploy}.worker.Worker", *here, host, "--cores", 1, "--memory", "1g", url)
+            own = {**more, "SPARK_LOCAL_IP": host}
+            several.append(
+                stack.enter_context(machine(hidden, f"worker{number}", program, *worker, **own))
+            )
         yield Cluster(url, several)
 
 
