@@ -199,7 +199,7 @@ def test_spark_submit_starts_our_entry_point_and_its_settings_hold(
     # What a Python program says on standard error, spark-submit writes to standard output.
     assert json.loads(printed[printed.index("{") :]) == world.printed
     assert contents(out) == world.rows
-    (log,) = (file for file in tmp_path.rglob("*") if file.is_file() and "app-" in file.name)
+    (log,) = tmp_path.rglob("events_*")
     settings = log.read_text()
     assert f'"spark.master":"{cluster.url}"' in settings
     assert '"spark.executor.memory":"900m"' in settings
@@ -258,8 +258,7 @@ def test_a_packed_environment_is_all_that_bare_executors_need(
 def pack_environment(archive: Path) -> Path:
     """A virtual environment with what executors need, as `tar` packs it."""
     folder = archive.with_suffix("")
-    builder = venv.EnvBuilder(symlinks=True)
-    builder.create(folder)
+    venv.create(folder)  # without links to an interpreter elsewhere, which Spark does not unpack
     (packages,) = folder.glob("lib/python*/site-packages")
     with tarfile.open(archive, "w") as packed:
         for each in folder.iterdir():  # not the folder: Spark unpacks no entry "."
