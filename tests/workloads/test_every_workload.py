@@ -297,7 +297,7 @@ def test_the_register_loads_neither_arrow_nor_numpy() -> None:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == (
         "['clustering', 'hotspots', 'interest-graph', 'mammoth', 'planetpi4', 'recorded', "
-        "'trading', 'virtual-reality', 'waypoint']"
+        "'replayed', 'trading', 'virtual-reality', 'waypoint']"
     )
 
 

@@ -112,7 +112,7 @@ def run_advise(arguments: argparse.Namespace) -> int:
 
     from nearcast.cli.progress import StepMeter
     from nearcast.pipeline.advise.runs import SparkRuns
-    from nearcast.pipeline.spark.session import is_connect
+    from nearcast.pipeline.spark.session import silence
 
     step = StepMeter()
     spark = start_spark(arguments, lean=True)
@@ -121,8 +121,8 @@ def run_advise(arguments: argparse.Namespace) -> int:
         runs = SparkRuns(spark, out, step.of_sweep)
         adviser = Adviser(runs, facts, world, options, left, tell)
         advice = adviser.run(lambda found: write_advice(found, out))
-        if advice.interrupted and not is_connect(spark):
-            spark.sparkContext.setLogLevel("OFF")  # tasks that are ended in the middle complain
+        if advice.interrupted:
+            silence(spark)  # tasks that are ended in the middle complain
     finally:
         spark.stop()
         step.clear()

@@ -179,6 +179,12 @@ def ui_address(spark: SparkSession) -> str | None:
     return None if is_connect(spark) else spark.sparkContext.uiWebUrl
 
 
+def silence(spark: SparkSession) -> None:
+    """From now on Spark logs nothing here; a Connect server has a log of its own."""
+    if not is_connect(spark):
+        spark.sparkContext.setLogLevel("OFF")
+
+
 # Starting.
 
 
