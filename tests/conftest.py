@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis' profile, a Spark session, a real browser."""
+"""What all tests share: hypothesis' profile, one Spark session, a real browser."""
 
 import gc
 import os
@@ -38,7 +38,7 @@ settings.register_profile(
 settings.load_profile("nearcast")
 
 
-class SharedSpark(LoadFileScheduling):
+class OneSpark(LoadFileScheduling):
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
         self._kernels = Kernels()  # while the processes collect their tests
@@ -52,9 +52,9 @@ class SharedSpark(LoadFileScheduling):
         return work_unit(nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedSpark:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
     config.option.loadscopereorder = False  # ours is better
-    return SharedSpark(config, log)
+    return OneSpark(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,8 +1,8 @@
 """Which tests run in which process, and in which order: `make test` has several processes.
 
-Two processes have all tests that need Spark, because a session takes long to start, and most of
-these tests wait for it. The other tests are shared out by file; those of the longest files one by
-one, and first, so that no process is left with a long file when the others have finished.
+One process has all tests that need Spark, because a session takes long to start. The other tests
+are shared out by file; those of the longest files one by one, and first, so that no process is
+left with a long file when the others have finished.
 """
 
 import re
@@ -64,9 +64,6 @@ LONG_FILES = (
     "tests/service/cluster/test_parts.py",
     "tests/space/test_voronoi.py",
 )
-# Of the tests that need Spark, about half are in these folders.
-FIRST_SPARK = ("tests/pipeline/jobs/", "tests/pipeline/spark/", "tests/pipeline/stream/",
-               "tests/pipeline/truth/", "tests/papers/")  # fmt: skip
 
 
 class FileFacts(NamedTuple):
@@ -97,7 +94,7 @@ def work_unit(nodeid: str) -> str:
     facts = read_file(file)
     needs_spark = test.partition("[")[0] in facts.on_spark
     if needs_spark or (facts.shares and len(facts.on_spark) > 1):
-        return "spark" if file.startswith(FIRST_SPARK) else "more spark"
+        return "spark"
     one_by_one = file in LONG_FILES and not facts.shares and not facts.crowded
     return nodeid if one_by_one else file
 
@@ -105,6 +102,6 @@ def work_unit(nodeid: str) -> str:
 def rank(nodeid: str) -> int:
     """The lowest comes first."""
     file = nodeid.partition("::")[0]
-    if work_unit(nodeid) in ("spark", "more spark"):
+    if work_unit(nodeid) == "spark":
         return -1
     return LONG_FILES.index(file) if file in LONG_FILES else len(LONG_FILES)
