@@ -12,7 +12,8 @@ from msgspec.structs import force_setattr
 from nearcast.field_checks import one_of
 
 Setting: TypeAlias = bool | int | float | str
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, 2)  # a scenario means the same in both
 RECORDS = ("all", "sampled", "sums", "brief", "none")  # what of a run its trace keeps
 
 
@@ -41,8 +42,8 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if isinstance(value, float) and not isfinite(value):
                 raise ValueError(f"{name} must be a finite number, not {value}")
         one_of("record", self.record, RECORDS)
-        if self.schema != SCHEMA:
-            raise ValueError(f"this scenario has schema {self.schema}; we read {SCHEMA}")
+        if self.schema not in READABLE:
+            raise ValueError(f"this scenario has schema {self.schema}; we read up to {SCHEMA}")
 
     @property
     def run(self) -> str:

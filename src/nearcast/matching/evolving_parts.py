@@ -98,6 +98,6 @@ def snapshot_wants(half: Subscription, picture: Snapshot, publication: Publicati
     if not isinstance(half.region, Formula):
         if not half.region.touches(s, picture.made):
             return False
-    elif picture.zone is None or not picture.zone.touches(s.kind, s.x, s.y, s.z, s.rx, s.ry, s.rz):
+    elif picture.zone is None or not picture.zone.touches_shape(s):
         return False
     return predicates.run_frozen_tests(picture.tests, publication.attributes)

@@ -38,7 +38,7 @@ from nearcast.model.predicates import (
 )
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription, Value
-from nearcast.space.motion import Time
+from nearcast.space.motion import Moving, Path, Time
 
 # Kinds of values and bounds. The oracle decides about ODD values.
 NUMBER, TRUTH, TEXT, ODD = 1, 2, 3, 4
@@ -47,6 +47,7 @@ EXACT = 2**53  # whole numbers up to here are floats without rounding
 OPERATORS = {"<": 1, "<=": 3, ">": 4, ">=": 6, "==": 2, "!=": 5}
 NO, YES, FAULT, UNDECIDED = 0, 1, 2, 3
 BYTES_A_STEP = 8  # of text, compared in one step
+OUTLINE_BYTES_A_STEP = 64  # four vertices
 
 # The first record of a filter is its head: how many tests follow (`column`), since when it counts
 # seconds (`text`), and for which moment its bounds were computed (`program`).
@@ -79,13 +80,24 @@ NO_STEPS = StepCount()
 
 
 def count_steps(subscription: Subscription) -> StepCount:
-    """The most that the subscription's formula and filter cost."""
+    """The most that the subscription's formula, outline and filter cost."""
     region, condition = subscription.region, subscription.filter
-    if condition is None and not isinstance(region, Formula):
-        return NO_STEPS
-    one = count_text_steps(region.text) if isinstance(region, Formula) else NO_STEPS
+    if isinstance(region, Formula):
+        one = count_text_steps(region.text)
+    else:
+        one = count_outline_steps(region)
+        if condition is None:
+            return one
     other = count_text_steps(condition.text) if condition is not None else NO_STEPS
     return StepCount(one.pair + other.pair, one.moment + other.moment)
+
+
+def count_outline_steps(region: Moving | Path) -> StepCount:
+    """The same for the outline of a region's shape: a step tests some vertices."""
+    shape = region.legs[0].shape if isinstance(region, Path) else region.shape
+    if shape.outline is None:
+        return NO_STEPS
+    return StepCount(1 + len(shape.outline.coordinates) // OUTLINE_BYTES_A_STEP, 0)
 
 
 @lru_cache(REMEMBERED_TEXTS)

@@ -206,11 +206,13 @@ class GridMatcher(IndexedEngine, Matcher):
 
 
 def _differ_in_motion(before: Subscription, after: Subscription) -> bool:
-    """Are both without a filter, on one channel, and in a region of one leg?"""
+    """Are both without filter and outline, on one channel, and in a region of one leg?"""
     return (
         isinstance(before.region, Moving)
         and isinstance(after.region, Moving)
         and before.filter is None
         and after.filter is None
         and before.channel == after.channel
+        and before.region.shape.outline is None
+        and after.region.shape.outline is None
     )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nearcast.matching.rows import ALIVE, ECHO, EVOLVES, FILTERED, FORMULA, MOVES
+from nearcast.matching.rows import ALIVE, ECHO, EVOLVES, FILTERED, FORMULA, MOVES, OUTLINED
 from nearcast.space import motion, shapes
 from nearcast.space.motion import FOREVER
 from nearcast.space.shapes import BOX, DISC
@@ -115,7 +115,8 @@ def collect_entries(
             continue
         entry.id, entry.node, entry.channel = row.id, row.node, row.channel
         entry.place, entry.kind = place, row.kind if exact else BOX
-        entry.flags = (row.flags & (ECHO | FILTERED | EVOLVES)) | (0 if exact else SWEPT)
+        entry.flags = row.flags & (ECHO | FILTERED | EVOLVES | OUTLINED)
+        entry.flags |= 0 if exact else SWEPT
         sizes[count] = size_class(entry.rx, entry.ry, entry.rz)
         count += 1
     return count, odd
@@ -337,6 +338,7 @@ def refresh_versions(
         version.flags = row.flags & ~(MOVES | EVOLVES)
         version.kind, version.id, version.node = row.kind, row.id, row.node
         version.channel, version.since, version.until = row.channel, at, FOREVER
+        version.program = row.program
         version.valid_from, version.valid_to = -FOREVER, FOREVER
         version.x, version.y = row.x + row.vx * dt, row.y + row.vy * dt
         version.z, version.rx = row.z + row.vz * dt, grown(row.rx, row.gx, dt)

@@ -12,8 +12,9 @@ from numba import njit
 
 from nearcast.matching.formula_vm import SOMEWHERE, STACK, VALUELESS, locate_region, touching
 from nearcast.matching.grid_build import SWEPT, bucket, cell, elapsed, grown, overlap, widen
-from nearcast.matching.rows import ALIVE, ECHO, EVOLVES, FILTERED, FORMULA
-from nearcast.space.shapes import DISC
+from nearcast.matching.outline_table import contains_point
+from nearcast.matching.rows import ALIVE, ECHO, EVOLVES, FILTERED, FORMULA, OUTLINED
+from nearcast.space.shapes import DISC, POINT
 
 NO, YES, UNDECIDED = 0, 1, 2
 OUTCOME = 3  # the bits of a formula's row in which the outcome of its program is kept
@@ -41,7 +42,8 @@ def may_touch_formula(
 
 @njit(inline="always")
 def check_row(row: Any, p: Any) -> int:
-    """Does this row want the publication? NO, YES, or UNDECIDED: its filter or formula decides."""
+    """Does this row want the publication? NO, YES, or UNDECIDED: its filter, formula or outline
+    decides."""
     at, node, channel, kind, x, y, z, rx, ry, rz = p
     if not row.flags & ALIVE or not is_in_force(row, channel, at):
         return NO
@@ -56,7 +58,7 @@ def check_row(row: Any, p: Any) -> int:
         kind, x, y, z, rx, ry, rz,
     ):  # fmt: skip
         return NO
-    return UNDECIDED if row.flags & FILTERED else YES
+    return UNDECIDED if row.flags & (FILTERED | OUTLINED) else YES
 
 
 @njit(inline="always")
@@ -177,7 +179,7 @@ def query(
                     )  # fmt: skip
                     if skipping:
                         hit &= skip[entry.place] == 0
-                    if not entry.flags & (SWEPT | FILTERED):
+                    if not entry.flags & (SWEPT | FILTERED | OUTLINED):
                         found_publication[n], found_id[n] = i, entry.id
                         n += hit
                     elif hit:
@@ -226,6 +228,59 @@ def count_pair_steps(t: Any, rows: Any, which: Any, places: Any) -> Any:
             row.evaluated_at = at
             steps[k] += row.moment_steps
     return which.copy(), ids, steps
+
+
+@njit(cache=True)
+def keep_outlined(
+    publications: Any, heights: Any, rows: Any, table: Any, which: Any, places: Any
+) -> Any:
+    """Of these pairs, drop those whose row has an outline that the publication is outside of.
+
+    Points are decided here. Returns how many pairs are left, moved to the front of both columns,
+    and, as places among them, those that only Python can decide: other shapes and outlines.
+    """
+    t, _, _, kind, centre, _ = publications
+    heads, coordinates, starts = table
+    open_pairs = np.empty(len(which), np.int64)
+    m = left = 0
+    for k in range(len(which)):
+        i, place = which[k], places[k]
+        row = rows[place]
+        if row.flags & OUTLINED:
+            if kind[i] == POINT:
+                head, dt = heads[row.program], elapsed(t[i], row.since, row.until)
+                if not contains_point(
+                    head.form, head.earth != 0,
+                    coordinates[head.first:head.last], starts[head.first_start:head.last_start],
+                    head.size, head.low, head.high,
+                    row.x + row.vx * dt, row.y + row.vy * dt, row.z + row.vz * dt,
+                    centre[i, 0], centre[i, 1], centre[i, 2], heights[i, 0], heights[i, 1],
+                ):  # fmt: skip
+                    continue
+            else:
+                open_pairs[left] = m
+                left += 1
+        which[m], places[m] = i, place
+        m += 1
+    return m, open_pairs[:left]
+
+
+@njit(cache=True)
+def take_decided(rows: Any, which: Any, places: Any, found_publication: Any, found_id: Any) -> Any:
+    """Of these pairs, those that neither a formula nor a filter decides are found.
+
+    Returns how many were found, and how many are left, in place.
+    """
+    n = m = 0
+    for k in range(len(which)):
+        i, place = which[k], places[k]
+        if rows[place].flags & (FORMULA | FILTERED):
+            which[m], places[m] = i, place
+            m += 1
+        else:
+            found_publication[n], found_id[n] = i, rows[place].id
+            n += 1
+    return n, m
 
 
 @njit(cache=True)

@@ -1,25 +1,28 @@
 """The base of engines over packed rows: publications become columns, kernels find pairs.
 
-A subclass says which rows may want the publications (`_select_rows`). Kernels run formulas
-and filters; Python decides the pairs that they cannot.
+A subclass says which rows may want the publications (`_select_rows`). Kernels test outlines, run
+formulas and filters; Python decides the pairs that they cannot.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from nearcast.matching import grid_query
 from nearcast.matching.filters import BatchAttributes
 from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matches
+from nearcast.matching.outline_table import have_forms, publication_heights
 from nearcast.matching.residual_check import check_residual
 from nearcast.matching.rows import Rows
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription, SubscriptionId
 from nearcast.space.motion import Time
+from nearcast.space.outlines import Outline
 from nearcast.space.shapes import POINT
 
+BatchOutlines: TypeAlias = Sequence[Outline | None] | None
 _ALONE = np.zeros(1, np.int64)
 FEW = 3  # pairs with a filter: so few are faster in Python than in a kernel, which needs columns
 
@@ -55,7 +58,8 @@ class IndexedEngine:
         if s.kind != POINT:
             reach = max((r for r in (s.rx, s.ry, s.rz) if r < inf), default=0.0)
         columns = (t, node, channel, kind, centre, extent)
-        matches = self._match(columns, [publication], None, at, at, reach)
+        outlines = None if s.outline is None else [s.outline]
+        matches = self._match(columns, [publication], None, outlines, at, at, reach)
         found: list[SubscriptionId] = np.sort(matches.subscription).tolist()
         return found
 
@@ -69,8 +73,9 @@ class IndexedEngine:
             bounded = np.where(np.isfinite(publications.extent), publications.extent, 0.0)
             reach = float(bounded.max(axis=1).mean())
         return self._match(
-            columns, publications.publications, publications.attributes, lo, hi, reach
-        )
+            columns, publications.publications, publications.attributes, publications.outlines,
+            lo, hi, reach,
+        )  # fmt: skip
 
     def columns(self, publications: Batch) -> Any:
         """The columns that kernels take, with channels as their numbers in this engine."""
@@ -90,7 +95,7 @@ class IndexedEngine:
 
     def _match(
         self, columns: Any, publications: Sequence[Publication], attributes: BatchAttributes | None,
-        lo: Time, hi: Time, reach: float,
+        outlines: BatchOutlines, lo: Time, hi: Time, reach: float,
     ) -> Matches:  # fmt: skip
         selected = self._select_rows(len(publications), lo, hi, reach)
         order = _ALONE
@@ -109,18 +114,36 @@ class IndexedEngine:
                 which, places = out[2][:m], out[3][:m]
                 costs.append(grid_query.count_pair_steps(columns[0], selected.rows, which, places))
                 found += self._settle(
-                    columns, selected.rows, publications, attributes, which, places
+                    columns, selected.rows, publications, attributes, outlines, which, places
                 )
         self._answers = sum(len(f[0]) for f in found)
         cost = EvaluationCost(*concatenate_columns(costs)) if costs else None
         publication, subscription = concatenate_columns(found)
+        forms = have_forms(outlines)
+        if forms is not None:
+            kept = ~forms[publication]
+            for k in np.flatnonzero(~kept):
+                i = int(publication[k])
+                region = self._subscriptions[int(subscription[k])].region
+                kept[k] = region.touches(publications[i].shape, int(columns[0][i]))
+            publication, subscription = publication[kept], subscription[kept]
         return Matches(publication, subscription, cost)
 
     def _settle(
         self, columns: Any, rows: Any, publications: Sequence[Publication],
-        attributes: BatchAttributes | None, which: Integers, places: Integers,
+        attributes: BatchAttributes | None, outlines: BatchOutlines, which: Integers,
+        places: Integers,
     ) -> Iterator[tuple[Integers, Integers]]:  # fmt: skip
-        """The pairs that formulas and filters accept. `which` and `places` are overwritten."""
+        """The pairs that outlines, formulas and filters accept. `which` and `places` are
+        overwritten."""
+        if len(self._rows.outlines):
+            which, places = self._check_outlines(
+                columns, rows, publications, outlines, which, places
+            )
+            found = np.empty((2, len(which)), np.int64)
+            n, m = grid_query.take_decided(rows, which, places, *found)
+            yield found[0, :n], found[1, :n]
+            which, places = which[:m], places[:m]
         found = np.empty((2, len(which)), np.int64)
         n, m = grid_query.run_formulas(
             columns, rows, self._rows.programs.array, which, places, *found
@@ -136,6 +159,26 @@ class IndexedEngine:
         if m:
             places = np.where(places[:m] < 0, ~places[:m], places[:m])
             yield self._check_undecided(columns[0], publications, which[:m], places)
+
+    def _check_outlines(
+        self, columns: Any, rows: Any, publications: Sequence[Publication],
+        outlines: BatchOutlines, which: Integers, places: Integers,
+    ) -> tuple[Integers, Integers]:  # fmt: skip
+        """Without the pairs whose outline the publication does not touch."""
+        heights = publication_heights(outlines, len(columns[0]))
+        m, undecided = grid_query.keep_outlined(
+            columns, heights, rows, self._rows.outlines.columns, which, places
+        )
+        which, places = which[:m], places[:m]
+        if not len(undecided):
+            return which, places
+        kept = np.ones(m, np.bool_)
+        ids = self._rows.array["id"][places[undecided]].tolist()
+        for k, subscription in zip(undecided.tolist(), ids, strict=True):
+            i = int(which[k])
+            region = self._subscriptions[subscription].region
+            kept[k] = region.touches(publications[i].shape, int(columns[0][i]))
+        return which[kept], places[kept]
 
     def _check_undecided(
         self, at: Integers, publications: Sequence[Publication], which: Integers, places: Integers

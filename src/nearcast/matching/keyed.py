@@ -129,8 +129,9 @@ class EqualityTable(IndexedEngine):
                 which, places = which[:m], places[:m]
                 costs.append(grid_query.count_pair_steps(columns[0], rows, which, places))
                 found += self._settle(
-                    columns, rows, publications.publications, publications.attributes, which, places
-                )
+                    columns, rows, publications.publications, publications.attributes,
+                    publications.outlines, which, places,
+                )  # fmt: skip
         publication, subscription = concatenate_columns(found)
         cost = EvaluationCost(*concatenate_columns(costs)) if costs else None
         return Matches(publication, subscription, cost)

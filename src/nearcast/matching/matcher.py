@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription, SubscriptionId, Value
 from nearcast.space.motion import Time
+from nearcast.space.outlines import Outline
+from nearcast.space.shapes import Shape
 
 Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -30,6 +32,7 @@ class Batch(Struct, frozen=True):
     channel: Sequence[str] | None  # None: all on the default channel
     publications: Sequence[Publication]  # for what kernels cannot decide
     attributes: Sequence[Mapping[str, Value]] | None = None  # None: the publications' own
+    outlines: Sequence[Outline | None] | None = None  # None: no publication has one
 
     def __len__(self) -> int:
         return len(self.t)
@@ -46,7 +49,15 @@ def make_batch(publications: Sequence[Publication]) -> Batch:
         np.array([(s.rx, s.ry, s.rz) for s in shapes], np.float64).reshape(-1, 3),
         [p.channel for p in publications],
         publications,
+        outlines=outlines_of(shapes),
     )
+
+
+def outlines_of(shapes: Sequence[Shape]) -> Sequence[Outline | None] | None:
+    """Their outlines; None if there are none, as usual."""
+    if all(shape.outline is None for shape in shapes):
+        return None
+    return [shape.outline for shape in shapes]
 
 
 class EvaluationCost(Struct, frozen=True):

@@ -27,11 +27,11 @@ def check_residual(wanted: Subscription, publication: Publication, at: Time) -> 
     """Only the formula and the filter, as in `wants`; None: no, because of a fault."""
     region, condition = wanted.region, wanted.filter
     if isinstance(region, Formula):
-        seconds, s = seconds_since(region.since, at), publication.shape
+        seconds = seconds_since(region.since, at)
         zone = predicates.box_at(region.parsed, seconds)
         if zone is None:
             return False if predicates.has_values(region.parsed, seconds) else None
-        if not zone.touches(s.kind, s.x, s.y, s.z, s.rx, s.ry, s.rz):
+        if not zone.touches_shape(publication.shape):
             return False
     if condition is None:
         return True

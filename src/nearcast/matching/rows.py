@@ -14,6 +14,7 @@ import numpy as np
 from nearcast.columns import SlotAllocator, grow
 from nearcast.matching.filters import NO_STEPS, Filters, StepCount, count_steps
 from nearcast.matching.formula_vm import NO_PROGRAM, Programs
+from nearcast.matching.outline_table import OutlineTable
 from nearcast.model.subscription import Formula, Subscription, evolves
 from nearcast.space.motion import FOREVER, Moving, Path
 from nearcast.space.shapes import EVERYWHERE
@@ -34,6 +35,7 @@ MOVES = 4
 FILTERED = 8  # the subscription has a filter, which decides
 FORMULA = 16  # a program says where the region is; velocity and growth are a box around it
 EVOLVES = 32  # region or filter change by themselves: looking at them at a moment is an evaluation
+OUTLINED = 128  # the shape has an outline, which decides; its place is kept in `program`
 
 NO_FILTER = -1
 
@@ -49,6 +51,7 @@ class Rows(SlotAllocator):
         self._next_channel = 0
         self.programs = Programs()
         self.filters = Filters(self.programs)
+        self.outlines = OutlineTable()
 
     def remove(self, places: list[int]) -> None:
         """Free the places of one subscription."""
@@ -59,6 +62,8 @@ class Rows(SlotAllocator):
             row = self.array[place]
             if row["flags"] & FORMULA:
                 self.programs.remove(int(row["program"]))
+            elif row["flags"] & OUTLINED:
+                self.outlines.remove(int(row["program"]))
             row["flags"] = 0
             self._leave(int(row["channel"]))
         self.free.extend(places)
@@ -105,7 +110,7 @@ class Rows(SlotAllocator):
         ]
 
     def repack(self, place: int, subscription: Subscription) -> None:
-        """Pack it again where it is: without a filter, on the same channel, in one leg."""
+        """Pack it again where it is: without filter or outline, on the same channel, in one leg."""
         leg = subscription.region
         assert isinstance(leg, Moving), "a path has several places"
         flags = ALIVE | (ECHO if subscription.echo else 0) | (EVOLVES | MOVES if leg.moves else 0)
@@ -127,11 +132,14 @@ class Rows(SlotAllocator):
         self, place: int, wanted: Subscription, leg: Moving, flags: int, channel: int, begin: int,
         end: int, condition: int, cost: StepCount,
     ) -> None:  # fmt: skip
-        s = leg.shape
+        s, outline = leg.shape, NO_PROGRAM
+        if s.outline is not None:
+            flags |= OUTLINED
+            outline = self.outlines.add(s.outline)
         PACK(
             self.array, place * ROW.itemsize,
             flags, s.kind, wanted.id, wanted.node, channel, leg.since, leg.until, begin, end,
-            NO_PROGRAM, condition, *cost, -FOREVER, s.x, s.y, s.z, s.rx, s.ry, s.rz,
+            outline, condition, *cost, -FOREVER, s.x, s.y, s.z, s.rx, s.ry, s.rz,
             *leg.velocity, *leg.growth,
         )  # fmt: skip
 

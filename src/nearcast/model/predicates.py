@@ -32,7 +32,8 @@ from nearcast.model.expressions import (
     evaluator,
     walk,
 )
-from nearcast.space.shapes import DISC
+from nearcast.space.boxes import BoxBounds, box_around
+from nearcast.space.shapes import DISC, Shape, cuboid
 
 MAX_PREDICATES = 32
 AXES = ("x", "y", "z")
@@ -278,6 +279,22 @@ class PredicateBox(Struct, frozen=True):
             (a.strict_high, b.strict_high, c.strict_high),
             kind, x, y, z, rx, ry, rz,
         )  # fmt: skip
+
+    def touches_shape(self, shape: Shape) -> bool:
+        """The same for a shape that may have an outline; the zone is closed for an outline."""
+        s = shape
+        if not self.touches(s.kind, s.x, s.y, s.z, s.rx, s.ry, s.rz):
+            return False
+        return s.outline is None or self._closed_part(box_around(s)).touches(s)
+
+    def _closed_part(self, around: BoxBounds) -> Shape:
+        """The part of the zone, which may be unbounded, that is inside of this box."""
+        middles, halves = [], []
+        for side, low, high in zip((self.x, self.y, self.z), *around, strict=True):
+            low, high = max(side.low, low), min(side.high, high)
+            middles.append((low + high) / 2)
+            halves.append(max(high - low, 0.0) / 2)
+        return cuboid(*middles, *halves)
 
 
 def box_touches(

@@ -55,9 +55,7 @@ class Formula(Struct, frozen=True, array_like=True, tag=3, dict=True):
 
     def touches(self, other: Shape, t: Time) -> bool:
         zone = predicates.box_at(self.parsed, seconds_since(self.since, t))
-        return zone is not None and zone.touches(
-            other.kind, other.x, other.y, other.z, other.rx, other.ry, other.rz
-        )
+        return zone is not None and zone.touches_shape(other)
 
 
 class Filter(Struct, frozen=True, array_like=True, dict=True):

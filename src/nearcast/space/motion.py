@@ -12,6 +12,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from nearcast.space.outlines import check_motion, touches_outline
 from nearcast.space.shapes import BOX, DISC, Shape, Vector, overlap
 
 Time: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # microseconds, everywhere
@@ -62,6 +63,8 @@ class Moving(Struct, frozen=True, array_like=True, tag=1):
             self.growth[1:] if self.shape.kind == DISC else self.growth
         ):
             raise ValueError("a point does not grow, and a disc grows by its first number alone")
+        if self.shape.outline is not None:
+            check_motion(self.shape.outline, any(self.velocity), any(self.growth))
 
     @property
     def until(self) -> Time:
@@ -86,6 +89,7 @@ class Moving(Struct, frozen=True, array_like=True, tag=1):
         return Shape(
             s.kind, s.x + vx * dt, s.y + vy * dt, s.z + vz * dt,
             grow_extent(s.rx, gx, dt), grow_extent(s.ry, gy, dt), grow_extent(s.rz, gz, dt),
+            s.outline,
         )  # fmt: skip
 
     def centre(self, t: Time) -> Vector:
@@ -107,13 +111,17 @@ class Moving(Struct, frozen=True, array_like=True, tag=1):
             dy = s.y + vy * dt - other.y
             dz = s.z + vz * dt - other.z
             reach = grow_extent(s.rx, gx, dt) if gx else s.rx
-            return sqrt(dx * dx + dy * dy + dz * dz) <= reach + other.rx
-        dt = elapsed(t, self.since, self.until)
-        return overlap(
-            s.kind, s.x + vx * dt, s.y + vy * dt, s.z + vz * dt,
-            grow_extent(s.rx, gx, dt), grow_extent(s.ry, gy, dt), grow_extent(s.rz, gz, dt),
-            other.kind, other.x, other.y, other.z, other.rx, other.ry, other.rz,
-        )  # fmt: skip
+            near = sqrt(dx * dx + dy * dy + dz * dz) <= reach + other.rx
+        else:
+            dt = elapsed(t, self.since, self.until)
+            near = overlap(
+                s.kind, s.x + vx * dt, s.y + vy * dt, s.z + vz * dt,
+                grow_extent(s.rx, gx, dt), grow_extent(s.ry, gy, dt), grow_extent(s.rz, gz, dt),
+                other.kind, other.x, other.y, other.z, other.rx, other.ry, other.rz,
+            )  # fmt: skip
+        if not near or (s.outline is None and other.outline is None):
+            return near
+        return touches_outline(self.at(t), other)
 
 
 class Path(Struct, frozen=True, array_like=True, tag=2):

@@ -1,9 +1,11 @@
-"""Where something is: a point, a disc (a ball in 3-D) or a box.
+"""Where something is: a point, a disc (a ball in 3-D), a box, or a form inside of a box.
 
 Every shape is a centre and half-extents in three dimensions; a 2-D world leaves z and rz at 0.
-All shapes are closed: touching is overlapping. `overlap` is the one definition of "touches" in
-Nearcast. It takes plain numbers, so that the very same function serves Python objects here, numba
-kernels in `matching`, and the truth that the pipeline computes; nothing else may decide a border.
+Other forms have an outline besides (`outlines`), which decides about what touches their box.
+All shapes are closed: touching is overlapping. `overlap` and `outlines` are the one definition of
+"touches" in Nearcast. They take plain numbers, so that the very same functions serve Python objects
+here, numba kernels in `matching`, and the truth that the pipeline computes; nothing else may decide
+a border.
 """
 
 from enum import IntEnum
@@ -11,6 +13,8 @@ from math import inf, sqrt
 from typing import TypeAlias
 
 from msgspec import Struct
+
+from nearcast.space.outlines import Outline, touches_outline
 
 Vector: TypeAlias = tuple[float, float, float]
 
@@ -30,7 +34,10 @@ POINT, DISC, BOX = 0, 1, 2
 
 
 class Shape(Struct, frozen=True, array_like=True):
-    """A closed region. A disc's radius is `rx` alone; only a box may be unbounded (+inf)."""
+    """A closed region. A disc's radius is `rx` alone; only a box may be unbounded (+inf).
+
+    With an outline, the region is the part of this box, disc or point that the outline allows.
+    """
 
     kind: ShapeKind
     x: float
@@ -39,6 +46,7 @@ class Shape(Struct, frozen=True, array_like=True):
     rx: float = 0.0
     ry: float = 0.0
     rz: float = 0.0
+    outline: Outline | None = None
 
     def __post_init__(self) -> None:
         if not (abs(self.x) <= LARGEST and abs(self.y) <= LARGEST and abs(self.z) <= LARGEST):
@@ -55,10 +63,14 @@ class Shape(Struct, frozen=True, array_like=True):
             raise ValueError("a disc has one finite radius, rx")
 
     def touches(self, other: "Shape") -> bool:
-        return overlap(
+        """Do they share a point? If `other` has no height, it touches no area with heights."""
+        near = overlap(
             self.kind, self.x, self.y, self.z, self.rx, self.ry, self.rz,
             other.kind, other.x, other.y, other.z, other.rx, other.ry, other.rz,
         )  # fmt: skip
+        if not near or (self.outline is None and other.outline is None):
+            return near
+        return touches_outline(self, other)
 
 
 def half_extents(shape: Shape) -> Vector:

@@ -2,7 +2,7 @@
 
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -11,8 +11,11 @@ import pyarrow.compute as pc
 
 from nearcast.errors import TraceError
 from nearcast.storage import AnyPath, PathInput, list_names, locate, open_parquet
-from nearcast.trace.schema import SCHEMA_VERSION, TABLES
+from nearcast.trace.schema import ADDED_COLUMNS, READABLE_VERSIONS, TABLES
 from nearcast.trace.sinks import SCENARIO, MemoryTrace, holds_trace, in_a_line
+
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def folder(path: PathInput) -> AnyPath:
@@ -48,7 +51,7 @@ def read_part(part: AnyPath, schema: pa.Schema) -> pa.Table:
             faults = missing_or_mistyped(file.schema_arrow, schema)
             if faults:
                 raise TraceError(f"cannot read {part}: {faults[0]}")
-            return file.read(schema.names).select(schema.names).cast(schema)
+            return complete_columns(file.read(schema.names), schema).cast(schema)
     # A null where none may be is a ValueError of the cast.
     except (OSError, ValueError, pa.ArrowException) as error:
         raise TraceError(f"cannot read {part}: {in_a_line(error)}") from error
@@ -59,12 +62,25 @@ def missing_or_mistyped(found: pa.Schema, schema: pa.Schema) -> list[str]:
     faults = []
     for field in schema:
         places = found.get_all_field_indices(field.name)
+        if not places and field.name in ADDED_COLUMNS:
+            continue
         if len(places) != 1:
             faults.append(f"column {field.name} is {'given twice' if places else 'missing'}")
         elif not _same(found.field(places[0]).type, field.type):
             kind = found.field(places[0]).type
             faults.append(f"column {field.name} is {kind}, not {field.type}")
     return faults
+
+
+def complete_columns(rows: Rows, schema: pa.Schema) -> Rows:
+    """All columns of the schema, in its order; null those that an earlier schema has not."""
+    columns = [
+        rows.column(field.name)
+        if field.name in rows.schema.names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return type(rows).from_arrays(columns, names=schema.names)
 
 
 def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
@@ -80,11 +96,19 @@ def scenario(path: PathInput) -> dict[str, Any]:
         value = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError, ValueError, RecursionError) as error:
         raise TraceError(f"cannot read {file}: {in_a_line(error)}") from error
-    if value.get("schema") != SCHEMA_VERSION:
-        raise TraceError(
-            f"{file} says schema {value.get('schema')}; this version reads {SCHEMA_VERSION}"
-        )
+    fault = version_fault(value)
+    if fault:
+        raise TraceError(f"{file} {fault}")
     return value
+
+
+def version_fault(scenario: dict[str, Any]) -> str:
+    """Why a trace with this scenario cannot be read, if its schema is another one; else ""."""
+    version = scenario.get("schema")
+    if version in READABLE_VERSIONS:
+        return ""
+    readable = " and ".join(map(str, READABLE_VERSIONS))
+    return f"says schema {version}; this version reads {readable}"
 
 
 def digest(trace: PathInput | MemoryTrace) -> str:

@@ -28,7 +28,8 @@ from nearcast.model.subscription import (
     Value,
 )
 from nearcast.space.motion import STILL, Path, Time
-from nearcast.space.shapes import EVERYWHERE
+from nearcast.space.outlines import outline_text
+from nearcast.space.shapes import EVERYWHERE, Shape
 from nearcast.trace.aggregate import NULL_INTEGER, last_of_each_instant, sum_messages
 from nearcast.trace.schema import SHAPES, TABLES
 from nearcast.trace.sinks import TraceSink
@@ -216,6 +217,7 @@ class Recorder:
             shape.x, shape.y, shape.z, shape.rx, shape.ry, shape.rz, *velocity, *growth,
             until, texts["formula"][formula], since, texts["channel"][subscription.channel],
             texts["filter"][condition.text if condition else None], subscription.echo, False,
+            texts["outline"][_outline_text(shape)],
         )  # fmt: skip
 
     def ended(self, t: Time, node: NodeId, subscription: SubscriptionId) -> None:
@@ -229,6 +231,7 @@ class Recorder:
         rows.packed += rows.pack(
             t, node, subscription, texts["shape"][SHAPES[0]], *(0.0,) * 12,
             NULL_INTEGER, NULL_TEXT, NULL_INTEGER, texts["channel"][""], NULL_TEXT, False, True,
+            NULL_TEXT,
         )  # fmt: skip
 
     def published(self, publication: Publication) -> None:
@@ -242,6 +245,7 @@ class Recorder:
             shape.x, shape.y, shape.z, shape.rx, shape.ry, shape.rz,
             texts["channel"][publication.channel],
             texts["attributes"][_as_json(publication.attributes)], len(publication.payload),
+            texts["outline"][_outline_text(shape)],
         )  # fmt: skip
 
     def published_many(
@@ -271,6 +275,10 @@ class Recorder:
             channel=[texts["channel"][channel] for channel in channels or ("",)],
             attributes=[texts["attributes"][_as_json(some)] for some in attributes or ({},)],
             bytes=size,
+            outline=[
+                texts["outline"][None if one is None else outline_text(one)]
+                for one in publications.outlines or (None,)
+            ],
             **axes,
         )
 
@@ -487,6 +495,10 @@ class Recorder:
         last: NDArray[np.bool_] = sums["t"] == sums["t"].max()
         self._messages.packed += sums[last].tobytes()
         return sums[~last]
+
+
+def _outline_text(shape: Shape) -> str | None:
+    return None if shape.outline is None else outline_text(shape.outline)
 
 
 def _as_json(attributes: Mapping[str, Value]) -> str | None:

@@ -8,6 +8,7 @@ import msgspec
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, Value
 from nearcast.space.motion import LATEST, Moving
+from nearcast.space.outlines import outline_from_text
 from nearcast.space.shapes import Shape, ShapeKind
 from nearcast.trace.schema import SHAPES
 
@@ -16,8 +17,22 @@ _KINDS = {name: ShapeKind(number) for number, name in enumerate(SHAPES)}
 
 
 def shape_of(row: Row) -> Shape:
+    text = row["outline"]
     return Shape(
-        _KINDS[row["shape"]], row["x"], row["y"], row["z"], row["rx"], row["ry"], row["rz"]
+        _KINDS[row["shape"]], row["x"], row["y"], row["z"], row["rx"], row["ry"], row["rz"],
+        None if text is None else outline_from_text(text),
+    )  # fmt: skip
+
+
+def region_of(row: Row) -> Moving:
+    """The region of a row that has no formula."""
+    until = row["until"]
+    return Moving(
+        shape_of(row),
+        (row["vx"], row["vy"], row["vz"]),
+        (row["gx"], row["gy"], row["gz"]),
+        None if until is None else min(until - row["t"], LATEST - 1),
+        row["t"],
     )
 
 
@@ -29,14 +44,7 @@ def subscription_of(row: Row) -> Subscription | None:
     if row["formula"] is not None:
         region = Formula(row["formula"], row["since"] or 0)
     else:
-        until = row["until"]
-        region = Moving(
-            shape_of(row),
-            (row["vx"], row["vy"], row["vz"]),
-            (row["gx"], row["gy"], row["gz"]),
-            None if until is None else min(until - row["t"], LATEST - 1),
-            row["t"],
-        )
+        region = region_of(row)
     condition = None if row["filter"] is None else Filter(row["filter"], row["since"] or 0)
     return Subscription(
         row["subscription"], row["node"], region, condition, row["channel"], row["echo"]

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from nearcast.model.subscription import Filter, Formula
 from nearcast.space.motion import FASTEST
+from nearcast.space.outlines import outline_from_text
 from nearcast.space.shapes import LARGEST
 from nearcast.trace.schema import IDS_END, SHAPES, TABLES
 
@@ -107,6 +108,15 @@ def _filter_fault(text: str) -> str | None:
     return None
 
 
+@lru_cache(65_536)
+def _outline_fault(text: str) -> str | None:
+    try:
+        outline_from_text(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _attributes_fault(text: str) -> str | None:
     try:
         msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -142,6 +152,7 @@ def _earlier(column: str) -> Rule:
 _PLACE = tuple(_within(LARGEST, column) for column in ("x", "y", "z"))
 
 _SHAPE = (
+    _parsed("outline", _outline_fault, "outline does not parse"),
     Rule("unknown shape", lambda rows: pc.invert(_any(*(_is(rows, shape) for shape in SHAPES)))),
     *_PLACE,
     *map(_extent, ("rx", "ry", "rz")),

@@ -7,7 +7,9 @@ need to know its columns, so this module imports nothing but Arrow.
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE_VERSIONS = (1, 2)
+ADDED_COLUMNS = ("outline",)  # that a trace of schema 1 does not have: they are null there
 IDS_END = 2**53  # so that doubles, hence JSON and JavaScript, keep every identifier whole
 SHAPES = ("point", "disc", "box")  # in the order of their numbers in `space.shapes`
 
@@ -16,7 +18,7 @@ _INTEGERS = (
     "t", "node", "subscription", "publication", "other", "to", "bytes", "hops", "copies",
     "until", "since", "arrived", "about",
 )  # fmt: skip
-_TEXTS = ("shape", "channel", "kind", "fact", "filter", "formula", "attributes")
+_TEXTS = ("shape", "channel", "kind", "fact", "filter", "formula", "attributes", "outline")
 _TRUTHS = ("echo", "ended", "lost")
 
 
@@ -39,9 +41,11 @@ def _schema(columns: str) -> pa.Schema:
 TABLES: dict[str, pa.Schema] = {
     "interests": _schema(
         "t node subscription shape x y z rx ry rz vx vy vz gx gy gz"
-        " until? formula? since? channel filter? echo ended"
+        " until? formula? since? channel filter? echo ended outline?"
     ),
-    "publications": _schema("t node publication shape x y z rx ry rz channel attributes? bytes"),
+    "publications": _schema(
+        "t node publication shape x y z rx ry rz channel attributes? bytes outline?"
+    ),
     "deliveries": _schema("t node publication subscription hops"),
     "messages": _schema("t node to kind bytes publication? arrived? lost copies"),
     "positions": _schema("t node x y z"),

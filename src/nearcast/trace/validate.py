@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 
 from nearcast.errors import StorageError, TraceError
 from nearcast.storage import AnyPath, PathInput, list_folder, open_parquet
-from nearcast.trace.reader import files, folder, missing_or_mistyped, scenario
+from nearcast.trace.reader import (
+    complete_columns,
+    files,
+    folder,
+    missing_or_mistyped,
+    scenario,
+)
 from nearcast.trace.rules import RULES, Rows, Rule
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, SUMMARY, in_a_line
@@ -198,7 +204,8 @@ def _check_file(part: AnyPath, name: str, more_rules: Sequence[Rule]) -> _FileFi
                 found.rows = file.metadata.num_rows
                 return found
             for batch in file.iter_batches(ROW_GROUP, columns=schema.names):
-                columns = [batch.column(field.name).cast(field.type) for field in schema]
+                whole = complete_columns(batch, schema)
+                columns = [whole.column(field.name).cast(field.type) for field in schema]
                 found.add(pa.RecordBatch.from_arrays(columns, names=schema.names))
     except StorageError:
         raise  # the file may be sound

@@ -20,6 +20,7 @@ from nearcast.model.subscription import Formula
 from nearcast.pipeline import importers
 from nearcast.scenario import SCHEMA
 from nearcast.space.motion import SECOND, Moving, Time
+from nearcast.space.outlines import outline_text
 from nearcast.storage import AnyPath, remove_tree
 from nearcast.trace import reader
 from nearcast.trace.row_values import subscription_of
@@ -228,6 +229,7 @@ def row_at(row: dict[str, Any], t: Time) -> dict[str, Any]:
         **dict(zip(("vx", "vy", "vz"), region.velocity, strict=True)),
         **dict(zip(("gx", "gy", "gz"), region.growth, strict=True)),
         "until": None if lasts is None else t + lasts,
+        "outline": None if shape.outline is None else outline_text(shape.outline),
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nearcast.errors import StorageError, TraceError
 from nearcast.space.motion import FOREVER, Time
 from nearcast.storage import AnyPath, open_parquet
-from nearcast.trace.reader import files, missing_or_mistyped
+from nearcast.trace.reader import complete_columns, files, missing_or_mistyped
 from nearcast.trace.rules import rejected
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import in_a_line
@@ -131,7 +131,7 @@ def _read_group(
                 return schema.empty_table()
             whole = parquet.read_row_group(group.number, schema.names, use_threads=False)
         free = pa.schema([field.with_nullable(True) for field in schema])
-        chosen = whole.select(schema.names).filter(kept).cast(free).combine_chunks()
+        chosen = complete_columns(whole, schema).filter(kept).cast(free).combine_chunks()
         return chosen.filter(rejected(table, chosen).is_null()).cast(schema)
     except StorageError:
         raise

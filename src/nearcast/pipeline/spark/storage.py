@@ -39,9 +39,9 @@ from nearcast.storage import (
     remove_tree,
     write_whole,
 )
-from nearcast.trace.reader import files, missing_or_mistyped
+from nearcast.trace.reader import complete_columns, files, missing_or_mistyped, version_fault
 from nearcast.trace.rules import RULES, rejected
-from nearcast.trace.schema import SCHEMA_VERSION, TABLES
+from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, holds_trace, in_a_line
 
 RUN = pa.field("run", pa.string(), nullable=False)
@@ -221,8 +221,7 @@ def _foreign_version(scenario: AnyPath) -> str:
         raise
     except (OSError, ValueError, RecursionError):
         return ""
-    version = content.get("schema")
-    return "" if version == SCHEMA_VERSION else f"says schema {version}; we read {SCHEMA_VERSION}"
+    return version_fault(content)
 
 
 def _fault(error: Exception) -> str:
@@ -242,6 +241,7 @@ def _batches(group: RowGroup, faults: list[str]) -> Iterator[tuple[int, pa.Recor
     try:
         with open_parquet(locate(group.file), page_checksum_verification=True) as parquet:
             for rows in parquet.iter_batches(ROW_GROUP, [group.row_group], schema.names):
+                rows = complete_columns(rows, schema)
                 columns = [rows.column(field.name).cast(field.type) for field in schema]
                 for column in columns:
                     if column.type == pa.string():

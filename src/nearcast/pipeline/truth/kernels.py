@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from nearcast.matching.grid_build import cell, cells_per_unit, size_class, swept_interval, widen
+from nearcast.matching.outline_table import contains_point
 from nearcast.space import motion, shapes
 from nearcast.space.motion import FOREVER
 from nearcast.space.shapes import DISC
@@ -44,6 +45,40 @@ NO_SUBSCRIPTION = -1  # an empty slot of the hash table
 # Odd, and such that no two lanes that one query visits have the same hash.
 BY_Y, BY_Z, BY_CHANNEL = 0x4F6CDD1D, 0x31A53F85, 0x2545F491
 MAX_LANES = 1024  # a query that would visit more lanes looks at every entry instead
+
+
+@njit(cache=True)
+def test_outlines(
+    table: Any, slots: Any, heights: Any, areas: Any, points: Any, which: Any, places: Any,
+    allowed: Any,
+) -> Any:  # fmt: skip
+    """For pairs of a publication and a row whose box it touches: does it touch the outline, too?
+
+    Publications that are points are decided, in `allowed`; the numbers of other pairs are returned.
+    """
+    heads, coordinates, starts = table
+    begins, until, place = areas
+    t, is_point, at = points
+    undecided = np.empty(len(which), np.int64)
+    left = 0
+    for k in range(len(which)):
+        i, j = which[k], places[k]
+        if not is_point[i]:
+            undecided[left] = k
+            left += 1
+        elif slots[j] < 0:
+            allowed[k] = True
+        else:
+            head, dt = heads[slots[j]], elapsed(t[i], begins[j], until[j])
+            allowed[k] = contains_point(
+                head.form, head.earth != 0,
+                coordinates[head.first:head.last], starts[head.first_start:head.last_start],
+                head.size, head.low, head.high,
+                place[0, j] + place[3, j] * dt, place[1, j] + place[4, j] * dt,
+                place[2, j] + place[5, j] * dt,
+                at[0, i], at[1, i], at[2, i], heights[i, 0], heights[i, 1],
+            )  # fmt: skip
+    return undecided[:left]
 
 
 @njit(cache=True)

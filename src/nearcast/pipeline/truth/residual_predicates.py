@@ -1,8 +1,10 @@
-"""The last check of a pair: what filters and formulas demand, by the model's own functions.
+"""The last check of a pair: what outlines, filters and formulas demand, by the functions of
+`space` and of the model.
 
 Pairs are checked in groups so that nothing is computed twice: a text is parsed once, attributes are
 decoded once per distinct text, and a filter that does not evolve is evaluated once per distinct
-attributes. A formula that does not evolve has bounds, so the grid can find its candidates.
+attributes. A formula that does not evolve has bounds, so the grid can find its candidates. Outlines
+are tested with points in a compiled loop, and with other shapes in Python.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,14 +18,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from nearcast.matching.outline_table import OutlineTable, have_forms, publication_heights
 from nearcast.model import predicates
 from nearcast.model.subscription import Filter, Formula, Value
+from nearcast.pipeline.truth import kernels
+from nearcast.space.motion import FOREVER, Moving
+from nearcast.space.outlines import outline_from_text
 from nearcast.space.shapes import Shape, ShapeKind
+from nearcast.trace.row_values import region_of
 
 FormulaBox = tuple[float, float, float, float, float, float]
 Integers = NDArray[np.int64]
 Places = NDArray[np.int32]
 SHAPE_COLUMNS = ("x", "y", "z", "rx", "ry", "rz")
+MOTION_COLUMNS = ("vx", "vy", "vz", "gx", "gy", "gz")
+NULLS: Mapping[str, Any] = {"until": None, "outline": None}
+NO_OUTLINE = -1
 
 
 @lru_cache(65_536)
@@ -52,8 +62,13 @@ class ResidualPredicates:
     def __init__(self, spans: pa.Table, publications: pa.Table) -> None:
         self._filter, self._filters = _text_codes(spans, "filter")
         self._formula, self._formulas = _text_codes(spans, "formula")
+        self._outline, self._outlines = _text_codes(spans, "outline")
+        self._published_outline, self._published_outlines = _text_codes(publications, "outline")
         if not self:
             return
+        self._spans = spans
+        if self._outlines or self._published_outlines:
+            self._prepare_outlines(spans, publications)
         self._t = publications.column("t").to_numpy()
         self._since = np.zeros(len(spans), np.int64)
         if "since" in spans.column_names:
@@ -65,16 +80,60 @@ class ResidualPredicates:
         ]
         self._decoded.append({})  # of publications without attributes, whose code is -1
 
+    def _prepare_outlines(self, spans: pa.Table, publications: pa.Table) -> None:
+        """The columns that a compiled loop reads."""
+        self._table = OutlineTable()
+        slots = [self._table.add(outline_from_text(text)) for text in self._outlines]
+        self._slots = np.array([*slots, NO_OUTLINE], np.int64)[self._outline]
+        known = [*map(outline_from_text, self._published_outlines), None]
+        self._of_publications = [known[code] for code in self._published_outline.tolist()]
+        until = np.full(len(spans), FOREVER)
+        if "until" in spans.column_names:
+            until = pc.fill_null(spans.column("until"), FOREVER).to_numpy()
+        numbers = [_numbers(spans, name) for name in ("x", "y", "z", "vx", "vy", "vz")]
+        self._areas = (_numbers(spans, "t").astype(np.int64), until, np.array(numbers))
+        forms = have_forms(self._of_publications)
+        points = np.array([name == "point" for name in publications.column("shape").to_pylist()])
+        if forms is not None:
+            points &= ~forms
+        place = np.array([_numbers(publications, name) for name in ("x", "y", "z")])
+        self._points = (publications.column("t").to_numpy(), points, place)
+
     def __bool__(self) -> bool:
-        return bool(self._filters or self._formulas)
+        return bool(
+            self._filters or self._formulas or self._outlines or self._published_outlines
+        )
 
     def check_pairs(self, publications: Places, places: Places) -> NDArray[np.bool_]:
-        """Which of these pairs of publications and spans their formulas and filters allow."""
+        """Which of these pairs of publications and spans their outlines, formulas and filters
+        allow."""
         allowed = np.ones(len(places), np.bool_)
+        if self._outlines or self._published_outlines:
+            outlined = self._outline[places] >= 0
+            outlined |= self._published_outline[publications] >= 0
+            checked = np.flatnonzero(outlined & (self._formula[places] < 0))
+            allowed[checked] = self._outlines_touch(publications[checked], places[checked])
         checked = np.flatnonzero(self._formula[places] >= 0)
         allowed[checked] = self._touched(publications[checked], places[checked])
         checked = np.flatnonzero(allowed & (self._filter[places] >= 0))
         allowed[checked] = self._accepted(publications[checked], places[checked])
+        return allowed
+
+    def _outlines_touch(self, publications: Places, places: Places) -> NDArray[np.bool_]:
+        """Which of these pairs of a publication and a span without a formula touch."""
+        allowed = np.zeros(len(places), np.bool_)
+        heights = publication_heights(self._of_publications, len(self._t))
+        undecided = kernels.test_outlines(
+            self._table.columns, self._slots, heights, self._areas, self._points,
+            publications, places, allowed,
+        )  # fmt: skip
+        if len(undecided):
+            rows, place = np.unique(publications[undecided], return_inverse=True)
+            spans, row = np.unique(places[undecided], return_inverse=True)
+            shapes = _shapes(self._publications.take(rows))
+            regions = [_region(span) for span in self._spans.take(spans).to_pylist()]
+            for k, i, j in zip(undecided.tolist(), place.tolist(), row.tolist(), strict=True):
+                allowed[k] = regions[j].touches(shapes[i], int(self._t[publications[k]]))
         return allowed
 
     def _touched(self, publications: Places, places: Places) -> list[bool]:
@@ -134,8 +193,23 @@ def _text_codes(table: pa.Table, name: str) -> tuple[Integers, list[str]]:
     return pc.fill_null(texts.indices, -1).to_numpy().astype(np.int64), texts.dictionary.to_pylist()
 
 
+def _numbers(table: pa.Table, name: str) -> NDArray[np.float64]:
+    """A column; zeros if the table lacks it."""
+    if name not in table.column_names:
+        return np.zeros(len(table))
+    return np.asarray(table.column(name).to_numpy())
+
+
+def _region(span: Mapping[str, Any]) -> Moving:
+    """The region of a row that may lack columns with defaults."""
+    return region_of(dict.fromkeys((*SHAPE_COLUMNS, *MOTION_COLUMNS), 0.0) | NULLS | dict(span))
+
+
 def _shapes(publications: pa.Table) -> list[Shape]:
     names = publications.column("shape").to_pylist()
+    outlines = [None] * len(publications)
+    if "outline" in publications.column_names:
+        outlines = publications.column("outline").to_pylist()
     sides = [
         publications.column(name).to_pylist()
         if name in publications.column_names
@@ -143,6 +217,6 @@ def _shapes(publications: pa.Table) -> list[Shape]:
         for name in SHAPE_COLUMNS
     ]
     return [
-        Shape(ShapeKind[name.upper()], *numbers)
-        for name, numbers in zip(names, zip(*sides, strict=True), strict=True)
+        Shape(ShapeKind[name.upper()], *numbers, None if text is None else outline_from_text(text))
+        for name, text, numbers in zip(names, outlines, zip(*sides, strict=True), strict=True)
     ]

@@ -18,6 +18,7 @@ from nearcast.pipeline.spark.storage import RowGroup
 from nearcast.space.motion import FASTEST
 from nearcast.space.shapes import LARGEST
 from nearcast.storage import locate, open_parquet
+from nearcast.trace.reader import complete_columns
 from nearcast.trace.rules import RULES
 from nearcast.trace.schema import IDS_END, SHAPES, TABLES
 
@@ -44,7 +45,7 @@ def read_row_group(group: RowGroup) -> pa.Table:
     try:
         with open_parquet(locate(group.file), read_dictionary=texts) as file:
             rows = file.read_row_group(group.row_group, schema.names, use_threads=False)
-        rows = rows.cast(
+        rows = complete_columns(rows, schema).cast(
             pa.schema([(f.name, TEXT_TYPE if f.name in texts else f.type) for f in schema])
         )
     except (OSError, ValueError, pa.ArrowException):
