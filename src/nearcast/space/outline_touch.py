@@ -45,7 +45,7 @@ def contains_point(
         return False
     if form == POLYGON:
         if earth:
-            return earth_rings_contain(coordinates, starts, size, x, y, z)
+            return earth_rings_contain(coordinates, starts, x, y, z)
         return rings_contain(coordinates, starts, settle(x - cx), settle(y - cy))
     if form == CORRIDOR:
         if earth:
@@ -109,25 +109,31 @@ def rings_contain(coordinates: Sequence[float], starts: Sequence[int], x: float,
 
 
 def earth_rings_contain(
-    coordinates: Sequence[float], starts: Sequence[int], east: float, x: float, y: float, z: float
+    coordinates: Sequence[float], starts: Sequence[int], x: float, y: float, z: float
 ) -> bool:
-    """Longitudes are from -180 up to `east`, which is beyond 180 where the antimeridian is crossed.
+    """By degrees. Longitudes may be beyond 180, up to 360, where a ring crosses the antimeridian.
 
     At a pole all longitudes meet: it is inside if any vertex is at it.
     """
     if x * x + y * y <= AT_POLE:
-        pole = 90.0 if z > 0 else -90.0
-        for k in range(1, len(coordinates), 2):
-            if coordinates[k] == pole:
-                return True
-        return False
+        return latitude_occurs(coordinates, 90.0 if z > 0 else -90.0)
     lon = settle(atan2(y, x) * DEGREES)
     lat = settle(atan2(z, SQUASH * sqrt(x * x + y * y)) * DEGREES)
     if rings_contain(coordinates, starts, lon, lat):
         return True
+    west, east = 180.0, -180.0
+    for k in range(0, len(coordinates), 2):
+        west, east = min(west, coordinates[k]), max(east, coordinates[k])
     if lon + 360.0 <= east and rings_contain(coordinates, starts, lon + 360.0, lat):
         return True
-    return lon == 180.0 and rings_contain(coordinates, starts, -180.0, lat)
+    return lon - 360.0 >= west and rings_contain(coordinates, starts, lon - 360.0, lat)
+
+
+def latitude_occurs(coordinates: Sequence[float], latitude: float) -> bool:
+    for k in range(1, len(coordinates), 2):  # noqa: SIM110 (numba compiles no generators here)
+        if coordinates[k] == latitude:
+            return True
+    return False
 
 
 def turn(ax: float, ay: float, bx: float, by: float, x: float, y: float) -> float:
