@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from nearcast.space.outlines import Outline
+
 Vector: TypeAlias = tuple[float, float, float]
 
 
@@ -39,6 +41,7 @@ class Shape(Struct, frozen=True, array_like=True):
     rx: float = 0.0
     ry: float = 0.0
     rz: float = 0.0
+    outline: Outline | None = None
 
     def __post_init__(self) -> None:
         if not (abs(self.x) <= LARGEST and abs(self.y) <= LARGEST and abs(self.z) <= LARGEST):
