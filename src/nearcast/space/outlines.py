@@ -84,6 +84,16 @@ class Outline(Struct, frozen=True, array_like=True):
         return (self.form == WHOLE or ball) and count == 0 and not self.starts
 
 
+def check_motion(outline: Outline, moves: bool, grows: bool) -> None:
+    """Refuse a motion that the outline cannot follow. One that only has heights follows any."""
+    if outline.form == WHOLE:
+        return
+    if grows:
+        raise ValueError("a shape with an outline does not grow")
+    if moves and outline.earth and outline.form != BALL:
+        raise ValueError("on Earth polygons, corridors and sectors stay where they are")
+
+
 def numbers(outline: Outline) -> "memoryview[float]":
     """The coordinates, as numbers."""
     return memoryview(outline.coordinates).cast("d")
@@ -91,7 +101,7 @@ def numbers(outline: Outline) -> "memoryview[float]":
 
 def rings(outline: Outline) -> list[list[tuple[float, float]]]:
     """Of a polygon: the vertices of each ring, without a closing one."""
-    flat = numbers(outline).tolist()
+    flat = list(numbers(outline))
     vertices = list(zip(flat[::2], flat[1::2], strict=True))
     ends = (*outline.starts[1:], len(vertices))
     return [vertices[start:end] for start, end in zip(outline.starts, ends, strict=True)]

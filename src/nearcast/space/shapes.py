@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from nearcast.space.outlines import Outline, touches_outline
+from nearcast.space.outline_pairs import touches_outline
+from nearcast.space.outlines import Outline
 
 Vector: TypeAlias = tuple[float, float, float]
 
