@@ -145,8 +145,10 @@ def test_a_chord_is_as_long_as_the_geodesic_says(metres: float, percent: float) 
 @given(LATS, st.floats(0, QUARTER_MERIDIAN), st.floats(0, QUARTER_MERIDIAN))
 @examples(100)
 def test_a_longer_way_has_a_longer_chord(lat: float, a: float, b: float) -> None:
+    """But for the last bits."""
     near, far = sorted((a, b))
-    assert 0 <= chord_of(near, lat) <= chord_of(far, lat) <= far
+    assert 0 <= chord_of(near, lat) <= chord_of(far, lat) * (1 + 1e-15) + 1e-300
+    assert chord_of(far, lat) <= far * (1 + 1e-15) + 1e-300
 
 
 @pytest.mark.parametrize("metres", [-1.0, nan, inf, QUARTER_MERIDIAN + 1])
@@ -202,6 +204,7 @@ def test_bearings_of_the_four_directions() -> None:
 @example(-180, -90, 180, 90, [(0, 0), (0.5, 0.5), (1, 1)])  # the Earth
 @example(170, -10, -170, 10, [(0, 0), (0.5, 0.5), (1, 1)])  # across the antimeridian
 @example(180, 0, -180, 0, [(0, 0), (1, 1)])  # a single place
+@example(1e-113, 0, 1e-174, 1, [(0, 0), (1, 1)])  # round the Earth but for nothing
 @examples(300)
 def test_a_box_contains_what_is_between_meridians_and_parallels(
     west: float, a: float, east: float, b: float, parts: list[tuple[float, float]]
@@ -304,6 +307,8 @@ def beside_geodesic(
 
 
 @given(PLACES, PLACES, st.integers(1, 50))
+@example((0.0, 0.0), (1e-167, 0.0), 2)
+@example((0.0, 0.0), (1e-12, 0.0), 50)
 @examples(200)
 def test_legs_of_a_great_circle_are_on_the_surface_and_equal(
     start: tuple[float, float], end: tuple[float, float], legs: int

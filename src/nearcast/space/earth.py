@@ -35,6 +35,7 @@ DEGREES = 180 / pi  # in a radian
 LEG = 1_000.0  # metres: a straight leg is nowhere more than LEG²/8R, 2 cm, below the surface
 MOST_VERTICES = 100_000  # of a line on Earth, once divided into such legs
 BOX_MARGIN = 1e-6  # metres: far above what rounding does to 6,400 km, and far below any fix
+SAME = 1e-15  # radians, 6 nm: below the precision of a place
 OPPOSITE = 1e-9  # radians from the antipode: any direction is as good as another
 
 
@@ -121,7 +122,7 @@ def unwrap(west: float, east: float) -> tuple[float, float]:
         last = east + 360.0
     elif west > east:
         first = west - 360.0
-    if not first <= last <= first + 360.0:
+    if not 0.0 <= last - first <= 360.0:
         raise ValueError(f"longitudes from {west} to {east} are no part of one way round the Earth")
     return first, last
 
@@ -183,7 +184,7 @@ def great_circle(start: Ecef, end: Ecef, legs: int) -> list[Ecef]:
             f"{_degrees(end)} is opposite to {_degrees(start)} on Earth, and every way there is"
             " as short as any other: name a place between them"
         )
-    if angle == 0.0:
+    if angle < SAME:
         return [end] * legs
     u, v = _unit(start), _unit(end)
     places = []
