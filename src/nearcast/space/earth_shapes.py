@@ -27,7 +27,7 @@ from nearcast.space.earth import (
 )
 from nearcast.space.motion import FASTEST, LATEST, MOST_LEGS, SECOND, STILL, Moving, Path, Time
 from nearcast.space.outlines import BALL, POLYGON, WHOLE, Outline, pack
-from nearcast.space.shapes import LARGEST, Shape, ShapeKind, Vector
+from nearcast.space.shapes import LARGEST, Shape, ShapeKind, Vector, cuboid
 
 LonLat: TypeAlias = Sequence[float]  # degrees, longitude first
 
@@ -84,7 +84,7 @@ def earth_bounds(
     outline = Outline(POLYGON, True, ring, (0,), low=lowest, high=highest)
     centre = [(a + b) / 2 for a, b in zip(corner, opposite, strict=True)]
     extents = [(b - a) / 2 for a, b in zip(corner, opposite, strict=True)]
-    return Shape(ShapeKind.BOX, *centre, *extents, outline)
+    return replace(cuboid(*centre, *extents), outline=outline)
 
 
 def great_circle_line(shape: Shape, to: LonLat, speed: float) -> Moving | Path:
