@@ -1,7 +1,6 @@
 """Shapes and motions on Earth: who is inside by the geodesic, and where one is when."""
 
 import sys
-from array import array
 from itertools import pairwise
 from math import dist, inf, nan
 
@@ -31,7 +30,7 @@ from nearcast.space.earth_shapes import (
     great_circle_path,
 )
 from nearcast.space.motion import LATEST, MOST_LEGS, SECOND, Moving, Path
-from nearcast.space.outlines import BALL, CORRIDOR, POLYGON, SECTOR, WHOLE, Outline
+from nearcast.space.outlines import BALL, CORRIDOR, POLYGON, SECTOR, WHOLE, Outline, pack
 from nearcast.space.shapes import BOX, DISC, POINT, Shape, ShapeKind, Vector, ball, point
 from support.examples import examples
 
@@ -282,9 +281,9 @@ def test_ways_that_are_none_are_refused(
         great_circle_path(shape, waypoints, speed)
 
 
-@pytest.mark.parametrize("form", [POLYGON, CORRIDOR, SECTOR])
-def test_outlines_with_coordinates_do_not_move(form: int) -> None:
-    outline = Outline(form, True, array("d", ecef(0, 0)).tobytes(), (0,), 5.0)
+@pytest.mark.parametrize(("form", "numbers"), [(POLYGON, 6), (CORRIDOR, 6), (SECTOR, 15)])
+def test_outlines_with_coordinates_do_not_move(form: int, numbers: int) -> None:
+    outline = Outline(form, True, pack([1.0] * numbers), (0,), 5.0)
     shape = Shape(ShapeKind.BOX, *ecef(0, 0), 5.0, 5.0, 5.0, outline)
     with pytest.raises(ValueError, match="stay where they are"):
         great_circle_line(shape, (1, 1), 1)

@@ -25,14 +25,17 @@ Ecef: TypeAlias = tuple[float, float, float]  # metres
 EQUATORIAL_RADIUS = 6_378_137.0  # metres
 FLATTENING = 1 / 298.257223563
 POLAR_RADIUS = EQUATORIAL_RADIUS * (1 - FLATTENING)
+SQUASH = (1 - FLATTENING) ** 2  # 1 - e²
 ECCENTRICITY2 = FLATTENING * (2 - FLATTENING)
 MEAN_RADIUS = (2 * EQUATORIAL_RADIUS + POLAR_RADIUS) / 3
 QUARTER_MERIDIAN = 10_001_965  # metres from a pole to the equator: a disc of half the globe
-DEGREE = pi / 180
+DEGREE = pi / 180  # in radians
+DEGREES = 180 / pi  # in a radian
 
 LEG = 1_000.0  # metres: a straight leg is nowhere more than LEG²/8R, 2 cm, below the surface
 MOST_VERTICES = 100_000  # of a line on Earth, once divided into such legs
 BOX_MARGIN = 1e-6  # metres: far above what rounding does to 6,400 km, and far below any fix
+SAME = 1e-15  # radians, 6 nm: below the precision of a place
 OPPOSITE = 1e-9  # radians from the antipode: any direction is as good as another
 
 
@@ -60,14 +63,13 @@ def ecef(lon: float, lat: float) -> Ecef:
     return (
         across * cos(lon * DEGREE),
         across * sin(lon * DEGREE),
-        normal * (1.0 - ECCENTRICITY2) * sine,
+        normal * SQUASH * sine,
     )
 
 
 def lon_lat(x: float, y: float, z: float) -> tuple[float, float]:
     """Degrees of a place on the surface, exactly; of one h metres below, within h/300 metres."""
-    across = (1.0 - ECCENTRICITY2) * sqrt(x * x + y * y)
-    return atan2(y, x) / DEGREE, atan2(z, across) / DEGREE
+    return atan2(y, x) * DEGREES, atan2(z, SQUASH * sqrt(x * x + y * y)) * DEGREES
 
 
 def tangent_plane(lon: float, lat: float) -> tuple[Ecef, Ecef]:
@@ -85,7 +87,7 @@ def bearing(start: Ecef, end: Ecef) -> float:
     """
     east, north = tangent_plane(*lon_lat(*start))
     way = _minus(end, start)
-    degrees = atan2(_dot(way, east), _dot(way, north)) / DEGREE
+    degrees = atan2(_dot(way, east), _dot(way, north)) * DEGREES
     # A negative number too small to change 360 is north, which is 0.
     return degrees % 360.0 % 360.0
 
@@ -120,7 +122,7 @@ def unwrap(west: float, east: float) -> tuple[float, float]:
         last = east + 360.0
     elif west > east:
         first = west - 360.0
-    if not first <= last <= first + 360.0:
+    if not 0.0 <= last - first <= 360.0:
         raise ValueError(f"longitudes from {west} to {east} are no part of one way round the Earth")
     return first, last
 
@@ -182,7 +184,7 @@ def great_circle(start: Ecef, end: Ecef, legs: int) -> list[Ecef]:
             f"{_degrees(end)} is opposite to {_degrees(start)} on Earth, and every way there is"
             " as short as any other: name a place between them"
         )
-    if angle == 0.0:
+    if angle < SAME:
         return [end] * legs
     u, v = _unit(start), _unit(end)
     places = []

@@ -3,7 +3,6 @@
 A module of its own, because outlines compute with `space.earth` and shapes have outlines.
 """
 
-from array import array
 from collections.abc import Sequence
 from itertools import pairwise
 from math import dist, inf
@@ -27,8 +26,8 @@ from nearcast.space.earth import (
     unwrap,
 )
 from nearcast.space.motion import FASTEST, LATEST, MOST_LEGS, SECOND, STILL, Moving, Path, Time
-from nearcast.space.outlines import BALL, POLYGON, WHOLE, Outline
-from nearcast.space.shapes import LARGEST, Shape, ShapeKind, Vector
+from nearcast.space.outlines import BALL, POLYGON, WHOLE, Outline, pack
+from nearcast.space.shapes import LARGEST, Shape, ShapeKind, Vector, cuboid
 
 LonLat: TypeAlias = Sequence[float]  # degrees, longitude first
 
@@ -80,12 +79,12 @@ def earth_bounds(
     first, last = unwrap(west, east)
     if first == last or south == north:
         raise ValueError(f"bounds from {west}, {south} to {east}, {north} enclose no area")
-    ring = array("d", (first, south, last, south, last, north, first, north))
+    ring = pack([first, south, last, south, last, north, first, north])
     lowest, highest = _heights(low, high)
-    outline = Outline(POLYGON, True, ring.tobytes(), (0,), low=lowest, high=highest)
+    outline = Outline(POLYGON, True, ring, (0,), low=lowest, high=highest)
     centre = [(a + b) / 2 for a, b in zip(corner, opposite, strict=True)]
     extents = [(b - a) / 2 for a, b in zip(corner, opposite, strict=True)]
-    return Shape(ShapeKind.BOX, *centre, *extents, outline)
+    return replace(cuboid(*centre, *extents), outline=outline)
 
 
 def great_circle_line(shape: Shape, to: LonLat, speed: float) -> Moving | Path:
