@@ -84,7 +84,7 @@ def test_the_scenario_is_read_if_its_schema_is_ours(tmp_path: Path) -> None:
     file.write_text('{"schema": 1, "nodes": 3}')
     assert scenario(root) == {"schema": 1, "nodes": 3}
     for text, reason in (
-        ('{"schema": 2}', "says schema 2; this version reads 1"),
+        ('{"schema": 3}', "says schema 3; this version reads 1 and 2"),
         ("{}", "says schema None"),
         ("[1]", "cannot read"),
         ('{"schema": 1', "cannot read"),

@@ -14,7 +14,6 @@ from nearcast.storage import AnyPath, PathInput, list_names, locate, open_parque
 from nearcast.trace.schema import ADDED_COLUMNS, READABLE_VERSIONS, TABLES
 from nearcast.trace.sinks import SCENARIO, MemoryTrace, holds_trace, in_a_line
 
-
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 

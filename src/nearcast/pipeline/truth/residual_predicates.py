@@ -100,9 +100,7 @@ class ResidualPredicates:
         self._points = (publications.column("t").to_numpy(), points, place)
 
     def __bool__(self) -> bool:
-        return bool(
-            self._filters or self._formulas or self._outlines or self._published_outlines
-        )
+        return bool(self._filters or self._formulas or self._outlines or self._published_outlines)
 
     def check_pairs(self, publications: Places, places: Places) -> NDArray[np.bool_]:
         """Which of these pairs of publications and spans their outlines, formulas and filters
