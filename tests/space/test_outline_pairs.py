@@ -193,9 +193,7 @@ def test_a_disc_touches_a_polygon_on_earth(
 ) -> None:
     lon, lat = place
     area = earth_polygon([[(lon, lat), (lon + size, lat), (lon + size / 3, lat + size)]])
-    round_one = earth_disc(
-        (lon + dx + 180) % 360 - 180, min(max(lat + dy, -89), 89), metres
-    )
+    round_one = earth_disc((lon + dx + 180) % 360 - 180, min(max(lat + dy, -89), 89), metres)
     middle = round_one.x, round_one.y, round_one.z
     apart = min(
         sum((a - b) ** 2 for a, b in zip(middle, vertex, strict=True)) ** 0.5

@@ -17,7 +17,7 @@ from nearcast.space.earth import (
     tangent_plane,
 )
 from nearcast.space.outline_drawing import unit_vector
-from nearcast.space.outline_touch import settle
+from nearcast.space.outline_touch import TINY, settle
 from nearcast.space.outlines import CORRIDOR, FARTHEST, POLYGON, SECTOR, Outline, pack
 from nearcast.space.shapes import Shape, ShapeKind
 from nearcast.space.simple_rings import Part, checked_line, checked_parts
@@ -83,7 +83,7 @@ def _outlined(
     cx, cy = _middle(vertices)
     relative = [(settle(x - cx), settle(y - cy)) for x, y in vertices]
     outline = Outline(form, False, pack([n for v in relative for n in v]), starts, size)
-    rx, ry = (max(abs(vertex[axis]) for vertex in relative) for axis in (0, 1))
+    rx, ry = (max(TINY, *(abs(vertex[axis]) for vertex in relative)) for axis in (0, 1))
     if size:
         rx, ry = _wider(rx + size, size), _wider(ry + size, size)
     return Shape(ShapeKind.BOX, cx, cy, float(z), rx, ry, float(rz), outline)

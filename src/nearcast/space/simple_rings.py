@@ -14,7 +14,7 @@ from itertools import chain, combinations, permutations
 from math import fsum, isfinite
 from typing import NamedTuple
 
-from nearcast.space.outline_touch import rings_contain, turn
+from nearcast.space.outline_touch import rings_contain, settle, turn
 from nearcast.space.outlines import FARTHEST, MOST_VERTICES
 
 Vertex = tuple[float, float]
@@ -79,7 +79,7 @@ def _checked_vertices(given: Iterable[Sequence[float]], where: str) -> list[Vert
             raise ValueError(f"vertex {k} of {where} is no pair of numbers: {vertex}") from None
         if not (isfinite(x) and isfinite(y) and max(abs(x), abs(y)) <= FARTHEST):
             raise ValueError(f"vertex {k} of {where} must be within ±{FARTHEST}, not {x}, {y}")
-        vertices.append((x, y))
+        vertices.append((settle(x), settle(y)))
     return vertices
 
 
