@@ -29,6 +29,8 @@ KINDS: dict[str, Callable[[int], Any]] = {
 # Seeds that once failed, and what was wrong.
 FOUND = {
     ("mixed faults", 70002): "a state ended that was published right after a withdrawal",
+    ("servers that stand by", 3001): "clients wanted for ever what servers that crashed had got",
+    ("servers that stand by", 3023): "all who were in the mesh had crashed, and nobody founded it",
 }
 
 
