@@ -14,6 +14,9 @@ from nearcast.storage import AnyPath, PathInput, list_names, locate, open_parque
 from nearcast.trace.schema import ADDED_COLUMNS, READABLE_VERSIONS, TABLES
 from nearcast.trace.sinks import SCENARIO, MemoryTrace, holds_trace, in_a_line
 
+PLANE, EARTH = "plane", "earth"
+GEOMETRY = "geometry"
+
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
@@ -99,6 +102,19 @@ def scenario(path: PathInput) -> dict[str, Any]:
     if fault:
         raise TraceError(f"{file} {fault}")
     return value
+
+
+def settings(path: PathInput) -> dict[str, Any]:
+    """The settings of what was run; none if nothing is known of it."""
+    if not (folder(path) / SCENARIO).exists():
+        return {}
+    found = scenario(path).get("settings")
+    return found if isinstance(found, dict) else {}
+
+
+def trace_geometry(path: PathInput) -> str:
+    """In what coordinates a trace is: "plane", or "earth" if they are ECEF metres."""
+    return EARTH if settings(path).get(GEOMETRY) == EARTH else PLANE
 
 
 def version_fault(scenario: dict[str, Any]) -> str:
