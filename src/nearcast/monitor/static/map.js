@@ -11,7 +11,7 @@ import { DISC } from "./snapshots.js";
 const TURN = 360;
 const EDGE = 180; // the northern end of the map, 85.05 degrees north, in flat coordinates
 const RADIAN = 180 / Math.PI;
-const UNITS = 182; // of `land.bin` in a degree
+const UNITS = 160; // of `land.bin` in a degree
 const POLAR_RADIUS = 6_356_752.3, ECCENTRICITY2 = 0.00669438; // WGS84, in metres
 const METRES = 111_319.5; // of a degree on the equator
 const CLOSEST = 5e5; // pixels for a degree: 0.2 m each
@@ -163,17 +163,16 @@ export class EarthMap {
   }
 }
 
-// Adds a ring or a border; of a shore only what is one: land is cut at longitude 180, but does not
-// end there.
+// Adds a ring or a border; of a shore only what is one: Antarctica does not end at the map's edge.
 function addLine(path, places, at, shore) {
-  const closed = shore ? places.length + 2 : places.length;
-  let [lastX, lastY] = [NaN, NaN], cut = true;
-  for (let k = 0; k < closed; k += 2) {
+  const end = shore ? places.length + 2 : places.length;
+  let lastX = NaN, lastY = NaN, cut = true;
+  for (let k = 0; k < end; k += 2) {
     const i = k % places.length;
-    const edge = shore && Math.abs(places[i]) === EDGE;
     const [px, py] = at(i);
-    if (k && Math.abs(px - lastX) + Math.abs(py - lastY) < 0.8 && k < closed - 2) continue;
-    if (k === 0 || (edge && cut)) path.moveTo(px, py);
+    if (Math.abs(px - lastX) + Math.abs(py - lastY) < 0.8 && k < end - 2) continue;
+    const edge = shore && places[i + 1] === -EDGE;
+    if (cut || edge) path.moveTo(px, py);
     else path.lineTo(px, py);
     [lastX, lastY, cut] = [px, py, edge];
   }
