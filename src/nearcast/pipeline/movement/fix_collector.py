@@ -14,8 +14,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.errors import printable
-from nearcast.pipeline.earth_columns import ecef_columns
 from nearcast.space.motion import SECOND
+from nearcast.trace.earth_columns import ecef_columns
 from nearcast.workloads.fixes import LONGEST, Fixes, Numbers, Whole, in_order, sort_fixes
 
 SHOWN = 40  # characters of a value that a reason quotes
