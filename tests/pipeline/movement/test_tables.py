@@ -116,6 +116,15 @@ def test_a_bad_row_is_skipped_and_counted(tmp_path: Path, row: bytes, why: str) 
     assert found.first_skipped.startswith(why)
 
 
+def test_the_first_bad_row_is_explained_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+    rows = ["a,1,1,2", "a,2,99,2", "a,3,north,2", "a,noon,1,2", ",5,1,2"]
+    for bad in (rows[1:], rows[:0:-1]):
+        text = "\n".join(["id,t,lat,lon", rows[0], *bad])
+        _, found = read_movement(write(tmp_path, text))
+        assert found.skipped == 4
+        assert found.first_skipped.startswith("row 2 has ")
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
