@@ -137,12 +137,18 @@ class FixCollector:
         entity, t, lon, lat, altitude = (
             np.concatenate(self._columns.pop(name)) for name in tuple(self._columns)
         )
-        names = list(self._numbers)
+        near = self._near_in_time(t)
+        if not near.all():
+            entity, t, lon, lat, altitude = (
+                column[near] for column in (entity, t, lon, lat, altitude)
+            )
+        known_names = list(self._numbers)
+        present = np.unique(entity)  # who had nothing but such fixes is not there
+        names = [known_names[number] for number in present.tolist()]
         order = in_order(names)
-        rank = np.empty(len(names), np.int64)
-        rank[order] = np.arange(len(names))
+        rank = np.empty(len(known_names), np.int64)
+        rank[present[order]] = np.arange(len(names))
         began = int(t.min())
-        self._check_span(began, int(t.max()))
         known = None if np.isnan(altitude).all() else altitude
         rows = len(t)
         x, y, z = ecef_columns(lon, lat)
@@ -161,14 +167,18 @@ class FixCollector:
             notes=tuple(self.notes),
         )
 
-    def _check_span(self, first: int, last: int) -> None:
-        if last - first <= LONGEST * SECOND:
-            return
-        if self.has_calendar:
-            ends = f"from {utc_text(first)} to {utc_text(last)}"
-        else:
-            ends = f"{(last - first) / SECOND:,.0f} s, if t is in seconds"
-        raise ValueError(f"{self.file} goes {ends}, and at most {LONGEST:,.0f} s can be imported")
+    def _near_in_time(self, t: Whole) -> NDArray[np.bool_]:
+        """Which fixes belong to one recording: a clock that was not set is decades off."""
+        middle = int(np.partition(t, len(t) // 2)[len(t) // 2])
+        near = np.abs(t - middle) <= LONGEST * SECOND / 2
+        if not near.all():
+            row = int((~near).argmax())
+            what = utc_text(int(t[row])) if self.has_calendar else f"{t[row] / SECOND:,.0f} s"
+            self.skip(
+                f"a fix at {what} is more than {LONGEST / 2:,.0f} s from most others",
+                int((~near).sum()),
+            )
+        return near
 
 
 def place_fault(where: str, name: str, value: float) -> str:
