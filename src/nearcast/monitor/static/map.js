@@ -18,7 +18,7 @@ const CLOSEST = 5e5; // pixels for a degree: 0.2 m each
 const SMALLEST = 0.02; // degrees across that are shown of a single place
 const ROUND = 20; // pixels: a disc whose radius is smaller is drawn as a circle
 const STEPS = [30, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001];
-const APART = 110; // pixels between meridians, at least
+const APART = 90; // pixels between meridians, at least
 const WHOLE = [[-EDGE, -100], [EDGE, 135]];
 
 const northing = (lat) => Math.max(-EDGE, Math.min(EDGE, RADIAN * Math.asinh(Math.tan(lat / RADIAN))));
@@ -27,6 +27,7 @@ const latitude = (y) => RADIAN * Math.atan(Math.sinh(y / RADIAN));
 export class EarthMap {
   bounds = WHOLE; // until somebody is there
   dot = 4.5; // pixels: the radius of an entity
+  resting = "walking"; // who publishes fixes stands still until the next, and is drawn as moving
   #land = []; // {places, line, west, south, east, north}
   #drawn = { canvas: document.createElement("canvas"), view: "" };
 
@@ -225,7 +226,7 @@ function circle(lon, lat, angle) {
 
 function degrees(value, plus, minus, digits) {
   const text = Math.abs(value).toFixed(digits);
-  return `${text}°${Number(text) === 0 ? "" : value > 0 ? ` ${plus}` : ` ${minus}`}`;
+  return `${text}°${Number(text) % 180 === 0 ? "" : value > 0 ? ` ${plus}` : ` ${minus}`}`;
 }
 
 // Meridians and parallels, with labels at the upper and the left border.

@@ -4,6 +4,8 @@ import { DISC } from "./snapshots.js";
 import { colour } from "./palette.js";
 
 export class Plane {
+  resting = "resting"; // the colour of an entity that stands
+
   // The bounds of the view: the server says them.
   constructor(bounds) {
     this.bounds = bounds;

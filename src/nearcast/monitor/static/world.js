@@ -248,13 +248,15 @@ export class World {
     const view = { ground: this.ground, centre, scale, width, height, toScreen }; // measured once
     for (let i = 0; i < areas.count; i++) {
       if (areas.owner[i] === mine) continue;
-      if (!this.ground.trace(pen, view, this.#area(areas, i, seconds))) continue;
+      const area = this.#area(areas, i, seconds);
+      if (!this.ground.trace(pen, view, area)) continue;
       const alone = areas.owner[i] === this.marked;
-      pen.globalAlpha = alone ? 0.9 : crowded ? Math.max(0.06, 120 / areas.count) : 0.2;
+      const fence = area.rings !== undefined;
+      pen.globalAlpha = alone ? 0.9 : crowded ? Math.max(0.06, 120 / areas.count) : fence ? 0.6 : 0.2;
       pen.lineWidth = alone ? 2 : 1;
       pen.stroke();
       if (crowded && !alone) continue;
-      pen.globalAlpha = alone ? 0.15 : 0.022;
+      pen.globalAlpha = alone ? 0.15 : fence ? 0.06 : 0.022;
       pen.fill("evenodd");
     }
     pen.globalAlpha = 1;
@@ -289,7 +291,7 @@ export class World {
       if (px < -9 || px > width + 9 || py < -9 || py > height + 9) continue;
       const walks = lasts[i] > seconds && (vx[i] || vy[i]);
       const recent = this.#lastReceived.get(id[i]) > since;
-      const group = recent ? received : (dots[home?.[i] ?? (walks ? "walking" : "resting")] ??= []);
+      const group = recent ? received : (dots[home?.[i] ?? (walks ? "walking" : ground.resting)] ??= []);
       group.push(px, py);
     }
     for (const [name, places] of [...Object.entries(dots), ["received", received]]) {

@@ -216,7 +216,7 @@ def land_marks(place: GridLayout) -> list[Mark]:
 
 def degrees_east(lon: float) -> str:
     lon = float(short_way(lon))
-    return f"{abs(lon):.6g}°{' E' if lon > 0 else ' W' if lon < 0 else ''}"
+    return f"{abs(lon):.6g}°{'' if lon % 180 == 0 else ' E' if lon > 0 else ' W'}"
 
 
 def degrees_north(lat: float) -> str:
