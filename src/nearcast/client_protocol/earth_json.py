@@ -4,17 +4,21 @@ What a client has made of degrees becomes degrees again here. That is off by a n
 ground, and a number of at most 12 decimals is the same again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import asin, dist, inf, isfinite, sin
+from itertools import pairwise, starmap
+from math import asin, dist, isfinite, sin
 from typing import TYPE_CHECKING, Any
 
-from nearcast.client_protocol.geojson import line_json, parse_geometry, polygon_json
+import msgspec
+
 from nearcast.space.earth import (
     DEGREE,
     ECCENTRICITY2,
+    EQUATORIAL_RADIUS,
     POLAR_RADIUS,
     Ecef,
+    central_angle,
     ecef,
     height_ratio,
     lon_lat,
@@ -27,7 +31,8 @@ from nearcast.space.earth_shapes import (
     great_circle_path,
 )
 from nearcast.space.motion import SECOND, Moving, Path
-from nearcast.space.outline_shapes import earth_corridor, earth_multipolygon, earth_sector
+from nearcast.space.geojson import geojson_from_shape, shape_from_geojson
+from nearcast.space.outline_shapes import earth_sector
 from nearcast.space.outlines import BALL, CORRIDOR, POLYGON, SECTOR, WHOLE, Outline, numbers
 from nearcast.space.shapes import Shape, ShapeKind
 
@@ -56,7 +61,7 @@ def refuse_plane_fields(what: str, given: Any) -> None:
         raise ValueError(f"this world is the Earth: {what} has lon and lat there, not x and y")
 
 
-def place_shape(
+def earth_place_shape(
     lon: float | None, lat: float | None, alt: float | None, metres: float | None
 ) -> Shape:
     """Where something was published on Earth: a point, or a disc of so many metres."""
@@ -69,7 +74,7 @@ def place_shape(
 
 @lru_cache(OUTLINES)
 def altitude_outline(alt: float | None) -> Outline | None:
-    """The outline of what was published at an altitude, as `place_shape` gives it."""
+    """The outline of what was published at an altitude, as `earth_place_shape` gives it."""
     return None if alt is None else Outline(WHOLE, earth=True, low=float(alt), high=float(alt))
 
 
@@ -100,21 +105,54 @@ def _earth_shape(area: "Area") -> Shape:
                 raise ValueError(f"an area with {given[0]} has no {name} beside it")
         if area.bounds is not None:
             return earth_bounds(*area.bounds, low, high)
-        return _outlined_shape(area.geometry or {}, area.half_width, low, high)
+        more = {"half_width": area.half_width, "low": low, "high": high}
+        return shape_from_geojson(as_feature(area.geometry or {}, more), earth=True)
     return _centred_shape(area)
 
 
-def _outlined_shape(
-    geometry: dict[str, Any], half_width: float | None, low: float | None, high: float | None
-) -> Shape:
-    parsed = parse_geometry(geometry)
-    if parsed.line is None:
-        if half_width is not None:
-            raise ValueError("only a LineString has a half_width")
-        return earth_multipolygon(parsed.parts or [], low, high)
-    if half_width is None:
-        raise ValueError("a LineString needs a half_width, in metres")
-    return earth_corridor(parsed.line, half_width, low, high)
+def as_feature(geometry: Mapping[str, Any], beside: Mapping[str, float | None]) -> dict[str, Any]:
+    """A geometry or Feature as a Feature, with these properties, which an area has beside it."""
+    inner: Any = geometry
+    properties: Any = {}
+    if geometry.get("type") == "Feature":
+        inner, properties = geometry.get("geometry"), geometry.get("properties") or {}
+    if not isinstance(inner, Mapping) or not isinstance(properties, Mapping):
+        raise ValueError("GeoJSON is an object with a type, and a Feature one with a geometry")
+    if beside.get("half_width") is not None and inner.get("type") != "LineString":
+        raise ValueError("only a LineString has a half_width")
+    given = {name: value for name, value in beside.items() if value is not None}
+    return {"type": "Feature", "geometry": inner, "properties": {**properties, **given}}
+
+
+def count_positions(geometry: Mapping[str, Any]) -> int:
+    """How many positions a geometry or Feature has, whatever else is wrong with it."""
+    waiting = [_inner_geometry(geometry).get("coordinates")]
+    count = 0
+    for one in waiting:  # it grows during the loop
+        if isinstance(one, list | tuple) and one:
+            if isinstance(one[0], list | tuple):
+                waiting += one
+            else:
+                count += 1
+    return count
+
+
+def line_length(geometry: Mapping[str, Any]) -> float:
+    """About how many metres a LineString has along great circles; 0 for what is no such line."""
+    inner = _inner_geometry(geometry)
+    try:
+        line = msgspec.convert(inner.get("coordinates"), list[list[float]])
+    except msgspec.ValidationError:
+        return 0.0
+    if not all(len(place) > 1 and abs(place[0]) <= 360 and abs(place[1]) <= 90 for place in line):
+        return 0.0
+    places = [ecef(place[0], place[1]) for place in line]
+    return EQUATORIAL_RADIUS * sum(starmap(central_angle, pairwise(places)))
+
+
+def _inner_geometry(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = given.get("geometry") if given.get("type") == "Feature" else given
+    return inner if isinstance(inner, Mapping) else {}
 
 
 def _centred_shape(area: "Area") -> Shape:
@@ -163,7 +201,7 @@ def metres_of(chord: float, lat: float) -> float:
     return short if abs(short - metres) <= SAME_PLACE else metres
 
 
-def publication_fields(shape: Shape) -> dict[str, float | None]:
+def earth_publication_fields(shape: Shape) -> dict[str, Any]:
     """The fields lon, lat, alt and r of what is published at a shape on Earth."""
     outline = shape.outline
     flat = outline is None or (outline.form == WHOLE and outline.low == outline.high)
@@ -206,12 +244,13 @@ def _shape_fields(shape: Shape) -> dict[str, Any]:
     high = outline.high if isfinite(outline.high) else None
     heights = {"low": low, "high": high}
     if outline.form == POLYGON:
-        return {"geometry": polygon_json(outline), **heights}
+        return {"geometry": geojson_from_shape(shape)["geometry"], **heights}
     flat = numbers(outline).tolist()
     if outline.form == CORRIDOR:
         places = list(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
         line = [list(degrees_of(place)) for place in [places[0], *_great_circle_ends(places)]]
-        return {"geometry": line_json(line), "half_width": outline.size, **heights}
+        geometry = {"type": "LineString", "coordinates": line}
+        return {"geometry": geometry, "half_width": outline.size, **heights}
     if outline.form == SECTOR:
         lon, lat = degrees_of(flat[:3])
         view = {"lon": lon, "lat": lat, "r": metres_of(outline.size, lat)}

@@ -28,12 +28,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.client_protocol import earth_json
-from nearcast.client_protocol.geojson import line_json, parse_geometry, polygon_json
 from nearcast.model.expressions import TIME, ExpressionParser
 from nearcast.model.subscription import Formula, Region
 from nearcast.space.motion import SECOND, Moving, Path, path
-from nearcast.space.outline_shapes import corridor, multipolygon, sector
-from nearcast.space.outlines import CORRIDOR, POLYGON, SECTOR, numbers
+from nearcast.space.geojson import geojson_from_shape, shape_from_geojson
+from nearcast.space.outline_shapes import sector
+from nearcast.space.outlines import SECTOR, numbers
 from nearcast.space.shapes import EVERYWHERE, Shape, ShapeKind, Vector
 
 Geometry: TypeAlias = Literal["plane", "earth"]  # of a world: what its coordinates are
@@ -114,10 +114,20 @@ def place_shape(publication: Any) -> Shape:
     """
     p = publication
     if p.lon is not None or p.lat is not None:
-        return earth_json.place_shape(p.lon, p.lat, p.alt, p.r)
+        return earth_json.earth_place_shape(p.lon, p.lat, p.alt, p.r)
     if p.x is None or p.y is None:
         raise ValueError("a publication needs x and y")
     return shape_from_fields(p.x, p.y, p.z, p.r, p.rx, p.ry, p.rz)
+
+
+def publication_fields(shape: Shape, geometry: Geometry = PLANE) -> dict[str, Any]:
+    """The fields of a request that publishes at this shape; `place_shape` reads them."""
+    if geometry == EARTH:
+        return earth_json.earth_publication_fields(shape)
+    if shape.outline is not None:
+        raise ValueError("a publication in a plane is a point, a disc or a box")
+    r, rx, ry, rz = extent_fields(shape)
+    return {"x": shape.x, "y": shape.y, "z": shape.z, "r": r, "rx": rx, "ry": ry, "rz": rz}
 
 
 def refuse_earth_fields(what: str, given: Any) -> None:
@@ -173,14 +183,8 @@ def _planar_shape(area: Area) -> Shape:
         beside = (area.x, area.y, area.r, area.rx, area.ry, area.sector)
         if any(value is not None for value in beside):
             raise ValueError("an area with a geometry has no x, y, r, rx, ry or sector beside it")
-        parsed = parse_geometry(area.geometry)
-        if parsed.line is not None:
-            if area.half_width is None:
-                raise ValueError("a LineString needs a half_width")
-            return corridor(parsed.line, area.half_width, area.z, area.rz or 0.0)
-        if area.half_width is not None:
-            raise ValueError("only a LineString has a half_width")
-        return multipolygon(parsed.parts or [], area.z, area.rz or 0.0)
+        more = {"half_width": area.half_width, "z": area.z or None, "rz": area.rz}
+        return shape_from_geojson(earth_json.as_feature(area.geometry, more), earth=False)
     if area.x is None or area.y is None:
         raise ValueError("an area needs x and y")
     if area.sector is not None:
@@ -235,19 +239,16 @@ def _area_from_moving(moving: Moving) -> Area:
 
 
 def _outlined_area(shape: Shape) -> Area:
-    outline, z, rz = shape.outline, shape.z, shape.rz or None
+    outline = shape.outline
     assert outline is not None
     if outline.earth:
         raise ValueError("this world is a plane: an area of the Earth has no place there")
-    if outline.form == POLYGON:
-        return Area(z=z, rz=rz, geometry=polygon_json(outline, shape.x, shape.y))
-    flat = numbers(outline).tolist()
-    if outline.form == CORRIDOR:
-        places = zip(flat[::2], flat[1::2], strict=True)
-        line = line_json([[shape.x + x, shape.y + y] for x, y in places])
-        return Area(z=z, rz=rz, geometry=line, half_width=outline.size)
-    assert outline.form == SECTOR
-    x, y, direction, angle = flat[:4]
+    feature = geojson_from_shape(shape)
+    geometry, properties = feature["geometry"], feature["properties"]
+    z, rz = shape.z, shape.rz or None
+    if outline.form != SECTOR:
+        return Area(z=z, rz=rz, geometry=geometry, half_width=properties.get("half_width"))
+    x, y, direction, angle = numbers(outline)[:4]
     view = direction, angle
     return Area(shape.x + x, shape.y + y, z, outline.size, rz=rz, sector=view)
 

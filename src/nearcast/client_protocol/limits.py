@@ -3,23 +3,33 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
+from typing import Any
 
 from msgspec import Struct
 
 from nearcast.client_protocol import messages
+from nearcast.client_protocol.earth_json import (
+    count_positions,
+    earth_place_shape,
+    line_length,
+    refuse_plane_fields,
+)
 from nearcast.client_protocol.geometry_json import (
     EARTH,
+    NO_FORMULA,
     Area,
     Geometry,
     place_shape,
+    refuse_earth_fields,
     region_from_area,
 )
-from nearcast.client_protocol.earth_json import count_vertices, refuse_fields, PLANE_PLACE
 from nearcast.errors import Refused
 from nearcast.model import commands
 from nearcast.model.subscription import Formula, Region, check_text
 from nearcast.space.motion import Path
 from nearcast.space.shapes import LARGEST, POINT, Shape
+
+LONGEST_LINE = 5_000_000.0  # metres: a corridor on Earth has a vertex for each km
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -98,7 +108,7 @@ def publication_shape(request: messages.PublishRequest, limits: Limits) -> Shape
 def earth_publication_shape(request: messages.PublishRequest, limits: Limits) -> ShapeFields:  # noqa: ARG001
     """The same on Earth, in ECEF metres; its altitude stands apart (`altitude_outline`)."""
     refuse_plane_fields("a publication", request)
-    where = place_shape(request)
+    where = earth_place_shape(request.lon, request.lat, request.alt, request.r)
     return where.kind, where.x, where.y, where.z, where.rx, where.ry, where.rz
 
 
@@ -113,8 +123,8 @@ def checked_region(area: Area, limits: Limits, geometry: Geometry) -> Region | s
         return area.formula
     if area.to is not None and not 1 <= len(area.to) <= limits.legs:
         raise Refused(f"a path goes to at least one place and at most {limits.legs}")
-    if area.geometry is not None and count_vertices(area.geometry) > limits.vertices:
-        raise Refused(f"an area has at most {limits.vertices} vertices")
+    if area.geometry is not None:
+        _check_geometry(area.geometry, limits, geometry)
     where = region_from_area(area, geometry)
     assert not isinstance(where, Formula)
     if geometry != EARTH:
@@ -135,6 +145,14 @@ def subscribe_command(
         number, checked_region(request.area, limits, geometry), request.filter,
         request.channel, request.echo, request.variables,
     )  # fmt: skip
+
+
+def _check_geometry(given: dict[str, Any], limits: Limits, geometry: Geometry) -> None:
+    """Before it is read, which takes longer the more vertices there are."""
+    if count_positions(given) > limits.vertices:
+        raise Refused(f"an area has at most {limits.vertices} vertices")
+    if geometry == EARTH and line_length(given) > LONGEST_LINE:
+        raise Refused(f"a line on Earth is at most {LONGEST_LINE / 1000:.0f} km long")
 
 
 def _check_extent(where: Shape, limits: Limits) -> None:

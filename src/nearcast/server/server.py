@@ -22,7 +22,7 @@ import uvloop
 from msgspec import Raw
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.geometry_json import PLANE, Area, Geometry
 from nearcast.client_protocol.limits import Limits
 from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S
 from nearcast.errors import AccessError
@@ -36,6 +36,7 @@ from nearcast.server.http.api import HttpApi
 from nearcast.server.http.connections import HTTP
 from nearcast.server.http.protocol import HttpConnection, HttpError, HttpRequest
 from nearcast.server.session import Session
+from nearcast.scenario import Setting
 from nearcast.service.realm import Realm
 from nearcast.service.service import Service
 from nearcast.storage import AnyPath, locate
@@ -97,19 +98,19 @@ class Server:
             self.recording = LiveRecording(
                 _fresh(settings.trace) if settings.trace else _dated(),
                 self.began,
-                {"engine": ENGINE, "name": settings.name},
+                {"engine": ENGINE, "name": settings.name, **geometry_setting(settings.geometry)},
             )
         recorder = self.recording.recorder if self.recording else None
         setup = _cluster_setup(settings)
         engine = MATCHERS[ENGINE]()
         if setup is None:
-            realm = Realm(engine, limits, recorder)
+            realm = Realm(engine, limits, recorder, geometry=settings.geometry)
             service = Service(
                 NODE_NUMBER, SystemRandom(), realm, limits, name=settings.name,
                 clients=limits.clients, requests=limits.requests,
             )  # fmt: skip
         else:
-            service = self._cluster_service = setup.service(engine, limits, recorder, settings.name)
+            service = self._cluster_service = setup.service(engine, settings, recorder)
         self.gateway = Gateway(
             service, limits, tokens, now,
             flush_s=settings.flush_ms / 1000, recording=self.recording,
@@ -208,6 +209,11 @@ async def _serve(settings: Settings, ready: Callable[[Server], None]) -> None:
             loop.add_signal_handler(SIGHUP, reload)
         ready(service)
         await stop.wait()
+
+
+def geometry_setting(geometry: Geometry) -> dict[str, Setting]:
+    """What the scenario of a recording says of the world's coordinates; a plane is understood."""
+    return {} if geometry == PLANE else {"geometry": geometry}
 
 
 def warm_up() -> None:
