@@ -276,9 +276,7 @@ class Client:
 
     async def nearby(self, where: AreaLike, channel: str = "", limit: int = 100) -> list[Entity]:
         """The entities with a retained state in this area now, the closest first."""
-        near = await self.ask(
-            wire.NearbyRequest(self._area(as_region(where)), channel, limit)
-        )
+        near = await self.ask(wire.NearbyRequest(self._area(as_region(where)), channel, limit))
         return [self._core.entity_of(entity) for entity in near.entities]
 
     async def move_to(self, place: Sequence[float], speed: float) -> float:
@@ -286,9 +284,9 @@ class Client:
 
         The areas move in a straight line at `speed` units per second, each for one request: the
         node computes where they are. On Earth `place` is a longitude and a latitude, and discs go
-        there along great circles, at metres per second; polygons stay. Subscriptions to a motion, a path, a formula or everywhere
-        stay as they are, and so does this client's retained state. Returns the seconds until the
-        last area arrives.
+        there along great circles, at metres per second; polygons, corridors and sectors stay.
+        Subscriptions to a motion, a path, a formula or everywhere stay as they are, and so does
+        this client's retained state. Returns the seconds until the last area arrives.
         """
         most = 2 if self._core.geometry == EARTH else 3
         if not 2 <= len(place) <= most:

@@ -30,8 +30,8 @@ from nearcast.space.earth_shapes import (
     earth_point,
     great_circle_path,
 )
-from nearcast.space.motion import SECOND, Moving, Path
 from nearcast.space.geojson import geojson_from_shape, shape_from_geojson
+from nearcast.space.motion import SECOND, Moving, Path
 from nearcast.space.outline_shapes import earth_sector
 from nearcast.space.outlines import BALL, CORRIDOR, POLYGON, SECTOR, WHOLE, Outline, numbers
 from nearcast.space.shapes import Shape, ShapeKind

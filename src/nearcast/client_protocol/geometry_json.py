@@ -3,8 +3,8 @@
 {"x": 3, "y": 4}                                    a point
 {"x": 3, "y": 4, "r": 50}                           a disc; a ball if "z" is given
 {"x": 3, "y": 4, "rx": 6, "ry": 4}                  a box by its centre and half-extents
-{"x": 3, "y": 4, "r": 50, "sector": [90, 60]}       a view to the north (90°) that is 60° wide
-{"geometry": {"type": "Polygon", …}}                GeoJSON; a LineString has a "half_width" beside it
+{"x": 3, "y": 4, "r": 50, "sector": [90, 60]}       a view in +y (90°), 60° wide
+{"geometry": {"type": "Polygon", …}}                GeoJSON; a line has a "half_width" too
 {..., "vx": 1, "vy": 2, "gx": 0.5, "lasts": 10}     moving and growing, for ten seconds
 {..., "to": [[9, 4], [9, 9]], "speed": 2}           a path through these places, which it then keeps
 {"formula": "x >= -3 + t, x <= 3 + t"}              predicates, `t` in seconds from now
@@ -30,8 +30,8 @@ from msgspec.structs import replace
 from nearcast.client_protocol import earth_json
 from nearcast.model.expressions import TIME, ExpressionParser
 from nearcast.model.subscription import Formula, Region
-from nearcast.space.motion import SECOND, Moving, Path, path
 from nearcast.space.geojson import geojson_from_shape, shape_from_geojson
+from nearcast.space.motion import SECOND, Moving, Path, path
 from nearcast.space.outline_shapes import sector
 from nearcast.space.outlines import SECTOR, numbers
 from nearcast.space.shapes import EVERYWHERE, Shape, ShapeKind, Vector

@@ -175,7 +175,7 @@ class EntityState(Struct, frozen=True, omit_defaults=True):
 
 
 class MessageNotice(Notice, frozen=True, tag="message"):
-    """A publication, for these subscriptions of the client: x and y in a plane, else lon and lat."""
+    """A publication, for these subscriptions of the client: by x and y, or lon and lat."""
 
     to: list[SubscriptionNumber]
     source: int = msgspec.field(name="from")

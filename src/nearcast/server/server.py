@@ -27,6 +27,7 @@ from nearcast.client_protocol.limits import Limits
 from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S
 from nearcast.errors import AccessError
 from nearcast.matching import MATCHERS
+from nearcast.scenario import Setting
 from nearcast.server.access.tokens import AccessControl, load_access
 from nearcast.server.clock import clock
 from nearcast.server.config import Settings
@@ -36,7 +37,6 @@ from nearcast.server.http.api import HttpApi
 from nearcast.server.http.connections import HTTP
 from nearcast.server.http.protocol import HttpConnection, HttpError, HttpRequest
 from nearcast.server.session import Session
-from nearcast.scenario import Setting
 from nearcast.service.realm import Realm
 from nearcast.service.service import Service
 from nearcast.storage import AnyPath, locate
@@ -226,6 +226,7 @@ def warm_up() -> None:
         Area(x=0.0, y=0.0, r=1.0, vx=1.0),
         Area(x=0.0, y=0.0, rx=1.0, ry=1.0, to=[[2.0, 2.0], [0.0, 0.0]], speed=1.0),
         Area(formula="x >= -3 + t, x <= 3 + t"),
+        Area(geometry={"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [0, 1], [0, 0]]]}),
     )
     for number, area in enumerate(areas):
         condition = "level > 1" if number == 0 else None

@@ -15,9 +15,7 @@ from nearcast.space.motion import Time
 class Connections:
     """All open connections of a node, the oldest first, and the clients that they serve."""
 
-    def __init__(
-        self, out: Outbox, limits: Limits, name: str, geometry: Geometry = PLANE
-    ) -> None:
+    def __init__(self, out: Outbox, limits: Limits, name: str, geometry: Geometry = PLANE) -> None:
         self._out, self._name, self._geometry = out, name, geometry
         self._limits = {key: float(value) for key, value in asdict(limits).items()}
         self._serving: list[Connection | None] = []  # by a client's slot

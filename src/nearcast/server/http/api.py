@@ -237,8 +237,10 @@ def _area(query: dict[str, str]) -> Area:
 
 def _earth_area(query: dict[str, str]) -> Area:
     lon, lat, r = (_number(query, name) for name in ("lon", "lat", "r"))
-    heights = {name: _number(query, name) for name in ("alt", "low", "high") if name in query}
-    return Area(lon=lon, lat=lat, r=r, **heights)
+    alt, low, high = (
+        _number(query, name) if name in query else None for name in ("alt", "low", "high")
+    )
+    return Area(lon=lon, lat=lat, r=r, alt=alt, low=low, high=high)
 
 
 def _number(query: dict[str, str], name: str, default: float | None = None) -> float:

@@ -143,7 +143,9 @@ class ClientHost:
                 if number in self._wanted:
                     self._wanted[number] = self._wanted[number].moved(region)
                 if number in self._numbers:
-                    request = messages.MoveRequest(self._numbers[number], area_from_region(region, core.geometry))
+                    request = messages.MoveRequest(
+                        self._numbers[number], area_from_region(region, core.geometry)
+                    )
                     self._apply(core.move(now, request, region)[1])
             case Subscribe():
                 self._wanted[command.subscription] = command
@@ -204,8 +206,8 @@ class ClientHost:
         if isinstance(text, Filter):
             text = text.text
         request = messages.SubscribeRequest(
-            0, area_from_region(region, self.core.geometry), text, wanted.channel, wanted.echo, wanted.variables,
-            self.watches,
+            0, area_from_region(region, self.core.geometry), text, wanted.channel, wanted.echo,
+            wanted.variables, self.watches,
         )  # fmt: skip
         number, state, effects = self.core.subscribe(self._world.now, request, region)
         self._numbers[wanted.subscription] = state.number

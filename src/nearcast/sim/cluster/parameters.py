@@ -29,7 +29,7 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
     low_s: float = 30.0
     # Milliseconds, 0 to 1,000: each server's clock is wrong by a constant of up to so much.
     skew_ms: float = 0.0
-    # What coordinates are: "plane", or "earth" if the workload has shapes of longitude and latitude.
+    # What coordinates are: "plane", or "earth" if the workload is in ECEF metres.
     geometry: str = "plane"
 
     def __post_init__(self) -> None:
