@@ -86,7 +86,7 @@ class EarthAreas:
 
     def area(self) -> Shape:
         rng, (low, high) = self._rng, self.heights()
-        near = min(abs(self._lat), 88.0) if self._lat > 0 else max(self._lat, -88.0)
+        near = min(max(self._lat, -88.0), 88.0)
         kinds: list[Callable[[float, float], Shape]] = [
             lambda lon, lat: earth_disc(lon, lat, 50_000, low, high),
             lambda lon, lat: earth_ball(lon, lat, rng.uniform(0, 1000), 50_000),
@@ -97,9 +97,9 @@ class EarthAreas:
                 [[star(rng, lon, near, 0.3)], [star(rng, lon + 1, near, 0.3)]], low, high
             ),
             lambda lon, lat: earth_corridor([(lon, lat), self.centre()], 20_000, low, high),
-            lambda lon, lat: earth_bounds(
-                (lon + 179.5) % 360 - 180, min(lat, 89.0) - 0.5,
-                (lon + 180.5) % 360 - 180, min(lat, 89.0) + 0.5, low, high,
+            lambda lon, _: earth_bounds(
+                (lon + 179.5) % 360 - 180, near - 0.5, (lon + 180.5) % 360 - 180, near + 0.5,
+                low, high,
             ),
         ]  # fmt: skip
         if abs(self._lat) < 80:
