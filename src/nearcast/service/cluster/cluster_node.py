@@ -24,6 +24,7 @@ from nearcast.service.cluster.messages import (
     CallIn,
     ClientReturned,
     ClientTransfer,
+    ClusterJoinRefused,
     ClusterJoinReply,
     ClusterJoinRequest,
     CountReply,
@@ -104,6 +105,7 @@ class ClusterNode:
         self._lost: dict[NodeId, Time] = {}  # while they or this node had no site: no mesh has them
         self.stopping = self._gone = False
         self.joined = False  # this node has founded the cluster, or was let in; else ask again
+        self.refused = ""  # why it was not let in, if it never will be
         self._out, self._random, self._clock, self._parameters = out, rng, clock, parameters
         self._connections = connections
         self.site = self._new_site()
@@ -142,7 +144,8 @@ class ClusterNode:
     def request_join(self, url: str, contact: NodeId) -> None:
         """Ask a node of the cluster to be let in."""
         self.url = url
-        self._out.send(contact, ClusterJoinRequest(url, self.scaling.parameters.standby))
+        standby, geometry = self.scaling.parameters.standby, self.realm.geometry
+        self._out.send(contact, ClusterJoinRequest(url, standby, geometry))
 
     def _on_join_reply(self, reply: ClusterJoinReply, sender: NodeId) -> None:
         if self.joined or self.site.ready:
@@ -305,6 +308,8 @@ class ClusterNode:
                 self._on_join_request(message, sender)
             case ClusterJoinReply():
                 self._on_join_reply(message, sender)
+            case ClusterJoinRefused(reason):
+                self.refused = reason
             case NodeStopping():
                 if sender in self.nodes:
                     self._out.send(sender, NodeStopping())
@@ -346,6 +351,10 @@ class ClusterNode:
     def _on_join_request(self, request: ClusterJoinRequest, sender: NodeId) -> None:
         if self.stopping:
             return  # another node must let it in
+        if request.geometry != self.realm.geometry:
+            reason = f"its geometry is {self.realm.geometry!r}, that of this node is not"
+            self._out.send(sender, ClusterJoinRefused(reason))
+            return
         gateway, place = self.site.gateway.gateway, self.place_for_site()
         # This site cannot accept another while it is not in the mesh itself.
         contact = self.id if self.site.ready else next(iter(self.serving_nodes()), self.id)

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.limits import Limits, publication_shape
+from nearcast.client_protocol.geometry_json import PLANE, Geometry
+from nearcast.client_protocol.limits import Limits
 from nearcast.columns import grow
 from nearcast.matching.filters import count_steps
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
@@ -32,6 +33,7 @@ from nearcast.service.realm import FlushInput, Realm, publication_ids
 from nearcast.service.retained_state import (
     PUBLICATION_DTYPE,
     PublicationTable,
+    altitude_outlines,
     pack_publication,
     publication_batch,
 )
@@ -45,9 +47,14 @@ class ClusterRealm(Realm):
     """A realm that also delivers other nodes' publications, and whose clients change nodes."""
 
     def __init__(
-        self, matcher: Matcher, limits: Limits, recorder: Recorder | None, entities_from: int
+        self,
+        matcher: Matcher,
+        limits: Limits,
+        recorder: Recorder | None,
+        entities_from: int,
+        geometry: Geometry = PLANE,
     ) -> None:
-        super().__init__(matcher, limits, recorder, entities_from)
+        super().__init__(matcher, limits, recorder, entities_from, geometry)
         self.history = RecentHistory()
         self.remote_entities = RemoteEntities(self._states)
         self._arrived: dict[int, ClientState] = {}  # by entity: who has come from another node
@@ -140,7 +147,7 @@ class ClusterRealm(Realm):
         False if it is overdue and a later one of its publisher was delivered here. While no link
         or node is slower than `OVERDUE`, that does not happen (`ordering`).
         """
-        where = publication_shape(request, self.limits)
+        where = self._publication_shape(request, self.limits)
         if len(request.payload):
             form.check_payload(request.payload)
         client, overdue = self._arrived.get(entity), t < self.now - OVERDUE
@@ -188,7 +195,8 @@ class ClusterRealm(Realm):
             channels, others = None, [one.request.channel for one, _ in remote]
             if taken.channels is not None or any(others):
                 channels = [*(taken.channels or [""] * own), *others]
-            publications = publication_batch(t, table, accepted, channels)
+            outlines = altitude_outlines(accepted)
+            publications = publication_batch(t, table, accepted, channels, outlines=outlines)
             publications.t[own:] = [one.t for one, _ in remote]
         self._states.update(t, accepted, table)
         self._end_withdrawn()
@@ -315,7 +323,7 @@ class ClusterRealm(Realm):
         t: Time,
     ) -> None:
         """Takes over a state that it retained on another node."""
-        where = publication_shape(request, self.limits)
+        where = self._publication_shape(request, self.limits)
         if len(request.payload):
             form.check_payload(request.payload)
         feed = self.remote_entities.feed(client, request.channel)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from nearcast.client.received import Message
+from nearcast.client_protocol.geometry_json import EARTH, PLANE
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import InvariantError
 from nearcast.matching import MATCHERS
@@ -231,7 +232,10 @@ class ClusterWorld:
         self._node_ids += 1
         number, seed, p = FIRST_NODE_ID + self._node_ids, self.scenario.seed, self._p
         limits = Limits(nearby=1_000_000)
-        realm = ClusterRealm(MATCHERS[ENGINE](), limits, self.realm_recorder, first_number(number))
+        geometry = EARTH if p.geometry == EARTH else PLANE
+        realm = ClusterRealm(
+            MATCHERS[ENGINE](), limits, self.realm_recorder, first_number(number), geometry
+        )
         scaling = ScalingParameters(
             standby=machine in self._standbys, capacity=p.capacity, high_s=p.high_s, low_s=p.low_s
         )
