@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import PLANE, Geometry
+from nearcast.client_protocol.geometry_json import EARTH, PLANE, Geometry
 from nearcast.client_protocol.limits import Limits
 from nearcast.columns import grow
 from nearcast.matching.filters import count_steps
@@ -195,7 +195,7 @@ class ClusterRealm(Realm):
             channels, others = None, [one.request.channel for one, _ in remote]
             if taken.channels is not None or any(others):
                 channels = [*(taken.channels or [""] * own), *others]
-            outlines = altitude_outlines(accepted)
+            outlines = altitude_outlines(accepted) if self.geometry == EARTH else None
             publications = publication_batch(t, table, accepted, channels, outlines=outlines)
             publications.t[own:] = [one.t for one, _ in remote]
         self._states.update(t, accepted, table)
