@@ -70,10 +70,14 @@ def test_a_map_has_the_land_of_its_part_of_the_earth(bounds: tuple[float, ...]) 
     wide, high = right - left, bottom - top
     middle = np.cos(np.radians((south + north) / 2))
     assert wide / high == pytest.approx((east - west) / (north - south) * middle, rel=0.2)
-    every = union_all([
-        make_valid(Polygon(ring + (turn, 0.0))) for ring in land.land_rings() for turn in (-360, 0, 360)
-        if land.signed_area(ring.tolist()) < 0
-    ])  # fmt: skip
+    every = union_all(
+        [
+            make_valid(Polygon(np.add(ring, (turn, 0.0))))
+            for ring in land.land_rings()
+            for turn in (-360, 0, 360)
+            if land.signed_area(ring.tolist()) < 0
+        ]
+    )
     lakes = union_all([
         Polygon(ring) for ring in land.land_rings() if land.signed_area(ring.tolist()) > 0
     ])  # fmt: skip
