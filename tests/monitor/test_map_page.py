@@ -1,9 +1,11 @@
 """A world on Earth in a real browser: where the map draws what, and how it is moved."""
 
+import json
 from collections.abc import Iterator
 from math import asinh, atan, cos, degrees, dist, radians, sinh, tan
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -50,7 +52,7 @@ class MapVisit:
         self.page.goto(address)
         self.page.wait_for_function("window.nearcast?.world.snapshot?.entities.count > 0")
         self.page.evaluate("window.nearcast.world.ground.loaded")
-        self.page.evaluate("window.nearcast.replay.playing && window.nearcast.replay.toggle()")
+        self.page.evaluate("window.nearcast.replay?.playing && window.nearcast.replay.toggle()")
         self.until_drawn()
 
     def until_drawn(self) -> None:
@@ -270,3 +272,42 @@ def look_at(visit: MapVisit, lon: float, lat: float, metres: float) -> None:
         f"(() => {{ const {{ world }} = window.nearcast; world.closer({scale} / world.scale);"
         f" world.centre = {{ x: {lon}, y: {northing(lat)} }}; }})()"
     )
+
+
+def test_a_live_node_shows_its_fleet_as_it_comes(browser: Any, tmp_path: Path) -> None:
+    """No character walks there; until somebody moves the map, all entities are in view."""
+    settings = tmp_path / "earth.toml"
+    settings.write_text('geometry = "earth"\n')
+    with started("node", "--port", "0", "--no-record", "--config", settings) as node:
+        publish(node.page, "first", 179.9, -17.0)
+        visit = MapVisit(browser, node.page)
+        assert visit.page.locator("#console").is_hidden()
+        assert visit.view()[0] == pytest.approx(179.9, abs=1e-3)
+        assert visit.colour(*visit.pixel(179.9, -17.0)) == visit.style("walking")
+        publish(node.page, "second", -179.2, -17.2)
+        visit.page.wait_for_function("window.nearcast.world.snapshot.entities.count === 2")
+        visit.until_drawn()
+        assert visit.view()[0] % 360 == pytest.approx(180.35, abs=1e-3)
+        for place in [(179.9, -17.0), (-179.2, -17.2)]:
+            assert visit.colour(*visit.pixel(*place)) == visit.style("walking")
+        visit.page.evaluate("window.nearcast.world.closer(8)")
+        looking = visit.view()
+        publish(node.page, "third", 8.5, 47.4)
+        visit.page.wait_for_function("window.nearcast.world.snapshot.entities.count === 3")
+        visit.until_drawn()
+        assert visit.view() == looking, "it stays where the user has put it"
+        visit.page.locator("#whole").click()
+        visit.until_drawn()
+        assert visit.colour(*visit.pixel(8.5, 47.4)) == visit.style("walking")
+        visit.page.wait_for_function(
+            "document.getElementById('summary').textContent === '3 entities'"
+        )
+        assert visit.complaints == []
+        visit.page.close()
+
+
+def publish(page: str, name: str, lon: float, lat: float) -> None:
+    """As an entity of this name, with a state that stays."""
+    fix = {"lon": lon, "lat": lat, "retain": True, "name": name}
+    with urlopen(Request(f"{page}publish", json.dumps(fix).encode(), method="POST")) as answer:
+        assert answer.status == 202

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from nearcast.client_protocol.geometry_json import EARTH
 from nearcast.model.subscription import Formula
 from nearcast.monitor.snapshots import (
     AREA,
@@ -25,32 +26,31 @@ from nearcast.space.motion import SECOND, Path, Time
 from nearcast.space.outlines import Outline
 
 
-def world_snapshot(realm: Realm, now: Time, earth: bool = False) -> bytes:
+def world_snapshot(realm: Realm, now: Time) -> bytes:
     """Entities and areas; on Earth in degrees."""
-    entities, areas, outlines = _rows(realm, now, earth)
+    entities, areas, outlines = _rows(realm, now)
     return encode_snapshot(
         now, table(ENTITY, entities), table(AREA, areas), vertices=vertex_rows(enumerate(outlines))
     )
 
 
 def world_bounds(realm: Realm, now: Time) -> list[list[float]] | None:
-    """From corner to corner of where somebody is, in a plane."""
-    entities, _, _ = _rows(realm, now, earth=False)
-    if not entities:
+    """From corner to corner of where somebody is. On Earth the page decides what a map shows."""
+    entities, _, _ = _rows(realm, now)
+    if not entities or realm.geometry == EARTH:
         return None
     _, x, y, *_ = zip(*entities, strict=True)
     margin = max(max(x) - min(x), max(y) - min(y), 100.0) / 10
     return [[min(x) - margin, min(y) - margin], [max(x) + margin, max(y) + margin]]
 
 
-def _rows(
-    realm: Realm, now: Time, earth: bool
-) -> tuple[list[Row], list[Row], list[Outline | None]]:
+def _rows(realm: Realm, now: Time) -> tuple[list[Row], list[Row], list[Outline | None]]:
     """Everybody who is somewhere; all areas that are bounded, and their outlines.
 
     An entity is where its first area is, or else where it has published its state. On Earth an area
     that stands says little about its owner, who may have fenced it: there the state comes first.
     """
+    earth = realm.geometry == EARTH
     states = {entity: place for entity, *place in realm.positions()}
     entities: list[Row] = []
     areas: list[Row] = []

@@ -30,7 +30,6 @@ from nearcast.server.http.protocol import (
 from nearcast.server.metrics import BOUNDS, Metrics
 from nearcast.server.server import Server
 from nearcast.storage import AnyPath
-from nearcast.trace.reader import EARTH, PLANE
 
 STATIC = Path(__file__).parent / "static"
 PICTURE_S = 0.1  # for which one picture serves all who ask
@@ -70,7 +69,6 @@ class LiveMonitor:
         """`game_size`: the side of the square on which bots play, if they do."""
         self._service, self._game_size = service, game_size
         self._picture, self._drawn = b"", -1.0
-        self._geometry = getattr(service.gateway.realm, "geometry", PLANE)
         add_page(service.routes)
         guarded = service.api.guarded
         service.routes.add("GET", "/monitor/about", guarded(self._about))
@@ -79,14 +77,13 @@ class LiveMonitor:
 
     def _about(self, _: HttpRequest) -> HttpResponse:
         gateway, game, size = self._service.gateway, self._game_size is not None, self._game_size
-        plane = self._geometry == PLANE
-        bounds = feed.world_bounds(gateway.realm, gateway.now()) if plane and not game else None
+        bounds = None if game else feed.world_bounds(gateway.realm, gateway.now())
         size = DEFAULT_SIZE if size is None else size
         return json_response(
             {
                 "mode": "live",
                 "game": game,
-                "geometry": self._geometry,
+                "geometry": gateway.realm.geometry,
                 "bounds": bounds or [[0, 0], [size, size]],
             }
         )
@@ -95,9 +92,7 @@ class LiveMonitor:
         now = asyncio.get_running_loop().time()
         if now - self._drawn >= PICTURE_S:
             gateway = self._service.gateway
-            earth = self._geometry == EARTH
-            self._picture = feed.world_snapshot(gateway.realm, gateway.now(), earth)
-            self._drawn = now
+            self._picture, self._drawn = feed.world_snapshot(gateway.realm, gateway.now()), now
         return HttpResponse(self._picture, kind=BINARY)
 
     async def _numbers(self, _: HttpRequest) -> HttpResponse:
