@@ -535,7 +535,7 @@ def test_javascript_refuses_by_itself_what_is_plainly_wrong() -> None:
         reasons = [reason for _, reason in refused]
         assert reasons[0].startswith("an area: there is no radius; there are x, y, z, r, rx")
         assert reasons[1] == "an area: r must be a finite number, not NaN"
-        assert reasons[3].startswith("an area: there is no lat;")
+        assert reasons[3] == "this world is a plane: an area has x and y there, not lon"
         assert reasons[4] == "an area needs x and y"
         assert reasons[10] == "budget is NaN, which JSON cannot express"
         assert reasons[11].startswith("publish: there is no retained; there are retain")
