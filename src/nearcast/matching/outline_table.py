@@ -5,14 +5,15 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from numba import njit
+
 
 from nearcast.columns import RecordPool, SlotAllocator, grow
 from nearcast.matching.matcher import Floats
-from nearcast.space import outlines
+from nearcast.matching.compiled import compile_with_callees
+from nearcast.space import outline_touch
 from nearcast.space.outlines import WHOLE, Outline
 
-contains_point = njit(cache=True)(outlines.contains_point)
+contains_point = compile_with_callees(outline_touch.contains_point)
 
 HEAD = np.dtype(
     [(name, np.int64) for name in (
