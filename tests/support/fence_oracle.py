@@ -116,11 +116,12 @@ class Fix(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """In or out at t, known at `known`."""
+    """In or out at t, known at `known`, by the fix with this index or (-1) without one."""
 
     comes: bool
     t: int
     known: int
+    fix: int
     reason: int = LEFT
 
 
@@ -138,28 +139,28 @@ def transitions(area: Polygon | Disc, fixes: Sequence[Fix], until: int) -> list[
     """In and out by turns, in the order in which they are known."""
     found: list[Transition] = []
     last: Fix | None = None
-    for fix in fixes:
+    for index, fix in enumerate(fixes):
         inside = area.contains(*map(Fraction, fix.place))
         if last is not None and last.t + last.ttl < fix.t:
             if area.contains(*map(Fraction, last.place)):
                 end = last.t + last.ttl
-                found.append(Transition(False, end, end, EXPIRED))
+                found.append(Transition(False, end, end, -1, EXPIRED))
             last = None
         if last is None:
             if inside:
-                found.append(Transition(True, fix.t, fix.t))
+                found.append(Transition(True, fix.t, fix.t, index))
         else:
             for low, high in area.spans(last.place, fix.place):
                 times = [last.t + round(s * (fix.t - last.t)) for s in (low, high)]
                 if low > 0 or not area.contains(*map(Fraction, last.place)):
-                    found.append(Transition(True, times[0], fix.t))
+                    found.append(Transition(True, times[0], fix.t, index))
                 if high < 1 or not inside:
-                    found.append(Transition(False, times[1], fix.t))
+                    found.append(Transition(False, times[1], fix.t, index))
         last = fix
     if last is not None and last.t + last.ttl <= until:
         if area.contains(*map(Fraction, last.place)):
             end = last.t + last.ttl
-            found.append(Transition(False, end, end, EXPIRED))
+            found.append(Transition(False, end, end, -1, EXPIRED))
     return found
 
 
@@ -167,9 +168,9 @@ def when_dwelt(moment: int, came: Transition, went: Transition | None, until: in
     """When it is known that the entity is inside at `moment` or that the visit goes on later than
     that; None: it is not, as far as this stay from `came` to `went` shows."""
     end = until if went is None else went.t
-    if moment <= end and went is not None and came.known == went.known:
+    if moment <= end and went is not None and came.fix == went.fix:
         return came.known
-    if went is not None and came.known < went.known and moment < went.known:
+    if went is not None and came.fix != went.fix and moment < went.known:
         end = max(end, moment)  # it stood inside, as far as was known by then
     return max(moment, came.known) if moment <= end else None
 
@@ -193,17 +194,19 @@ def pair_events(
                 dwelt = when_dwelt(entry.t + dwell, came, went, until)
             if went is None:
                 break
+            if dwell is not None and dwelt is not None:  # nothing of this fence happens earlier
+                for j in range(k - 1, len(moves)):
+                    moves[j] = moves[j]._replace(t=max(moves[j].t, entry.t + dwell))
+                went = moves[k - 1]
             left = went.t
-            if dwell is not None and dwelt is not None:
-                left = max(left, entry.t + dwell)
-            if went.reason != LEFT or (stays == 1 and entry.known == went.known):
+            if went.reason != LEFT or (stays == 1 and entry.fix == went.fix):
                 break  # it disappears, or has crossed
             back = moves[k] if k < len(moves) else None
             if back is None or back.t >= left + linger:
                 break
-            if back.known > went.known and left + linger < back.known:
+            if back.fix != went.fix and left + linger < back.known:
                 break
-        crossed = went is not None and stays == 1 and entry.known == went.known
+        crossed = went is not None and stays == 1 and entry.fix == went.fix
         if crossed:
             assert went is not None
             told.append(Told(entry.known, entry.t, CROSS, NONE, went.t))

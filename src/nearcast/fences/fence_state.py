@@ -169,6 +169,7 @@ class FenceEngine:
         some = visits[stateful]
         some = some[np.argsort(some["row"], kind="stable")]
         entries, exits = spots_of(rows, some, areas)
+        earliest = 0
         pairs = list(zip(some["row"].tolist(), some["slot"].tolist(), strict=True))
         for k, (row, slot) in enumerate(pairs):
             move, area, found = rows[row], areas[slot], some[k]
@@ -180,10 +181,12 @@ class FenceEngine:
             disappears = int(move["what"]) == DISAPPEARS
             if k == 0 or pairs[k - 1] != pairs[k]:
                 visit = fire_due(visit, dwell, linger, decided - (not disappears), report)
+                # What was decided while it stood there is not followed by something earlier.
+                earliest = visit.entered + dwell if visit is not None and visit.dwelt else 0
             visit = follow_visit(
                 visit, dwell, linger, decided,
-                (int(found["t_in"]), entries[k]) if found["begins"] else None,
-                (int(found["t_out"]), exits[k]) if found["ends"] else None,
+                (max(int(found["t_in"]), earliest), entries[k]) if found["begins"] else None,
+                (max(int(found["t_out"]), earliest), exits[k]) if found["ends"] else None,
                 int(move["reason"]) if disappears else LEFT, report,
             )  # fmt: skip
             if k + 1 == len(pairs) or pairs[k + 1] != pairs[k]:

@@ -82,7 +82,6 @@ def end_visit(
 ) -> FenceVisit | None:  # fmt: skip
     """Somebody is outside from `t` on, or has disappeared, which is reported at once."""
     report_dwell(visit, dwell, t, decided, report)
-    t = max(t, visit.entered + dwell if visit.dwelt else visit.entered)
     if reason == LEFT and linger:
         visit.left, visit.left_place = t, place
         return visit
