@@ -28,6 +28,7 @@ settle = compile_with_callees(outline_touch.settle)
 
 ROUNDING = 1e-9  # of a way: a visit that ends so near to an end belongs to the end
 SEAM = 1e-12  # of a way: two visits so near to each other are one
+ALL_OUTSIDE, ALL_INSIDE, NEAR_BORDER = 0, 1, 2  # of a way and a polygon
 SEMI_MAJOR, ECCENTRICITY2 = 6378137.0, 0.0066943799901413165  # WGS84
 
 
@@ -311,6 +312,32 @@ def add_cuts_along(
         return count
     count = add_cut(cuts, count, min(max(u, 0.0), 1.0))
     return add_cut(cuts, count, min(max(v, 0.0), 1.0))
+
+
+@njit(cache=True)
+def locate_way(
+    area: Any, coordinates: Any, starts: Any, x0: float, y0: float, x1: float, y1: float
+) -> int:
+    """Is all of a way inside or outside of a polygon? NEAR_BORDER if its box touches that of an
+    edge. Otherwise comparisons suffice, and they are exact. Places are relative to the centre."""
+    west, east = (x0, x1) if x0 <= x1 else (x1, x0)
+    south, north = (y0, y1) if y0 <= y1 else (y1, y0)
+    inside = False
+    for ring in range(area.rings):
+        begin = area.first + 2 * starts[area.ring + ring]
+        end = area.first + area.length
+        if ring + 1 < area.rings:
+            end = area.first + 2 * starts[area.ring + ring + 1]
+        ax, ay = coordinates[end - 2], coordinates[end - 1]
+        for i in range(begin, end, 2):
+            bx, by = coordinates[i], coordinates[i + 1]
+            if not ((ay > north and by > north) or (ay < south and by < south)):
+                if ax > east and bx > east:
+                    inside ^= (ay > y0) != (by > y0)
+                elif not (ax < west and bx < west):
+                    return NEAR_BORDER
+            ax, ay = bx, by
+    return ALL_INSIDE if inside else ALL_OUTSIDE
 
 
 @njit(cache=True)

@@ -15,9 +15,13 @@ from numba import njit
 from nearcast.columns import SlotAllocator, grow
 from nearcast.fences.areas import AREA, NEVER, FenceColumns
 from nearcast.fences.crossings import (
+    ALL_INSIDE,
+    NEAR_BORDER,
     contains,
     find_visits,
+    locate_way,
     longitude_latitude,
+    settle,
     shorter_way_round,
     spans_room,
 )
@@ -308,9 +312,18 @@ def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: An
             count, inside0 = 1, True
             spans[0, 0] = spans[0, 1] = 0.0
     else:
-        inside0 = contains(area, coordinates, starts, p0)
-        inside1 = contains(area, coordinates, starts, p1)
-        count = find_visits(area, coordinates, starts, p0, p1, inside0, inside1, spans)
+        where = NEAR_BORDER
+        if area.form == POLYGON and not area.earth and p0[2] == p1[2] == area.z:
+            x0, y0 = settle(p0[0] - area.x), settle(p0[1] - area.y)
+            x1, y1 = settle(p1[0] - area.x), settle(p1[1] - area.y)
+            where = locate_way(area, coordinates, starts, x0, y0, x1, y1)
+        if where == NEAR_BORDER:
+            inside0 = contains(area, coordinates, starts, p0)
+            inside1 = contains(area, coordinates, starts, p1)
+            count = find_visits(area, coordinates, starts, p0, p1, inside0, inside1, spans)
+        elif where == ALL_INSIDE:
+            count, inside0, inside1 = 1, True, True
+            spans[0, 0], spans[0, 1] = 0.0, 1.0
     kept = 0
     for k in range(count):
         begins, ends = not (inside0 and k == 0), not (inside1 and k == count - 1)
