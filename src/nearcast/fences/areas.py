@@ -1,7 +1,8 @@
 """Fences as columns: one row for each area as it stands, and all vertices in one array.
 
 The vertices of a row are `coordinates[first : first + length]`, its rings or lines begin at the
-vertices `starts[ring : ring + rings]`, counted from its own first one.
+vertices `starts[ring : ring + rings]`, counted from its own first one. `slab` and `slabs` are of
+`slabs`, where a polygon has them.
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,11 @@ from nearcast.space.outlines import POLYGON, Outline
 from nearcast.space.shapes import BOX, Shape
 
 AREA = np.dtype(
-    [(name, np.int64) for name in ("number", "since", "dwell", "linger", "first", "ring")]
+    [(name, np.int64) for name in ("number", "since", "dwell", "linger", "first", "ring", "slab")]
     + [(name, np.float64) for name in ("x", "y", "z", "rx", "ry", "rz")]
     + [(name, np.float64) for name in ("size", "low", "high", "west", "east")]
-    + [(name, np.int32) for name in ("kind", "form", "earth", "length", "rings", "kinds", "alive")]
+    + [(name, np.int32) for name in ("kind", "form", "earth", "length", "rings", "slabs")]
+    + [(name, np.int32) for name in ("kinds", "alive")]
 )
 NO_FORM = -1  # of an area that is just a point, disc or box
 ENTER_AND_LEAVE = 1 << ENTER | 1 << LEAVE

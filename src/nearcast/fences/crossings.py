@@ -28,7 +28,6 @@ settle = compile_with_callees(outline_touch.settle)
 
 ROUNDING = 1e-9  # of a way: a visit that ends so near to an end belongs to the end
 SEAM = 1e-12  # of a way: two visits so near to each other are one
-ALL_OUTSIDE, ALL_INSIDE, NEAR_BORDER = 0, 1, 2  # of a way and a polygon
 SEMI_MAJOR, ECCENTRICITY2 = 6378137.0, 0.0066943799901413165  # WGS84
 
 
@@ -289,14 +288,24 @@ def polygon_cuts(
         for i in range(begin, end, 2):
             bx, by = coordinates[i] - fx, coordinates[i + 1] - fy
             b_side = bx * dy - by * dx
-            if not ((a_side > 0.0 and b_side > 0.0) or (a_side < 0.0 and b_side < 0.0)):
-                if a_side != b_side:
-                    ex, ey = bx - ax, by - ay
-                    count = add_cut(cuts, count, (ax * ey - ay * ex) / (dx * ey - dy * ex))
-                elif a_side == 0.0:
-                    count = add_cuts_along(ax, ay, bx, by, dx, dy, cuts, count)
+            count = cut_edge(ax, ay, a_side, bx, by, b_side, dx, dy, cuts, count)
             ax, ay, a_side = bx, by, b_side
     return count
+
+
+@njit(cache=True)
+def cut_edge(
+    ax: float, ay: float, a_side: float, bx: float, by: float, b_side: float,
+    dx: float, dy: float, cuts: Any, count: int,
+) -> int:  # fmt: skip
+    """Add where the way meets the edge from a to b. Vertices are relative to its beginning, and
+    their sides are on which side of it they lie."""
+    if (a_side > 0.0 and b_side > 0.0) or (a_side < 0.0 and b_side < 0.0):
+        return count
+    if a_side != b_side:
+        ex, ey = bx - ax, by - ay
+        return add_cut(cuts, count, (ax * ey - ay * ex) / (dx * ey - dy * ex))
+    return add_cuts_along(ax, ay, bx, by, dx, dy, cuts, count) if a_side == 0.0 else count
 
 
 @njit(cache=True)
@@ -315,53 +324,36 @@ def add_cuts_along(
 
 
 @njit(cache=True)
-def locate_way(
-    area: Any, coordinates: Any, starts: Any, x0: float, y0: float, x1: float, y1: float
-) -> int:
-    """Is all of a way inside or outside of a polygon? NEAR_BORDER if its box touches that of an
-    edge. Otherwise comparisons suffice, and they are exact. Places are relative to the centre."""
-    west, east = (x0, x1) if x0 <= x1 else (x1, x0)
-    south, north = (y0, y1) if y0 <= y1 else (y1, y0)
-    inside = False
-    for ring in range(area.rings):
-        begin = area.first + 2 * starts[area.ring + ring]
-        end = area.first + area.length
-        if ring + 1 < area.rings:
-            end = area.first + 2 * starts[area.ring + ring + 1]
-        ax, ay = coordinates[end - 2], coordinates[end - 1]
-        for i in range(begin, end, 2):
-            bx, by = coordinates[i], coordinates[i + 1]
-            if not ((ay > north and by > north) or (ay < south and by < south)):
-                if ax > east and bx > east:
-                    inside ^= (ay > y0) != (by > y0)
-                elif not (ax < west and bx < west):
-                    return NEAR_BORDER
-            ax, ay = bx, by
-    return ALL_INSIDE if inside else ALL_OUTSIDE
-
-
-@njit(cache=True)
 def polygon_spans(
     area: Any, coordinates: Any, starts: Any, fx: float, fy: float, dx: float, dy: float, spans: Any
 ) -> int:
-    """The visits to a polygon. The border cuts the way into pieces, and the middle of a piece
-    decides about it; a place of the border where neither piece is inside is a touch."""
+    """The visits to a polygon."""
+    count = polygon_cuts(area, coordinates, starts, fx, fy, dx, dy, spans)
+    return spans_of_cuts(area, coordinates, starts, fx, fy, dx, dy, spans, count)
+
+
+@njit(cache=True)
+def spans_of_cuts(
+    area: Any, coordinates: Any, starts: Any, fx: float, fy: float, dx: float, dy: float,
+    spans: Any, count: int,
+) -> int:  # fmt: skip
+    """The border cuts the way into pieces (`spans[:count, 0]`), and the middle of a piece decides
+    about it; a place of the border where neither piece is inside is a touch."""
     vertices = coordinates[area.first : area.first + area.length]
     rings = starts[area.ring : area.ring + area.rings]
-    count = polygon_cuts(area, coordinates, starts, fx, fy, dx, dy, spans)
     cuts = spans[:count, 0].copy()
-    spans_found, begin = 0, 0.0
+    found, begin = 0, 0.0
     for k in range(count + 1):
         end = cuts[k] if k < count else 1.0
         middle = begin + (end - begin) * 0.5
         if end - begin > SEAM and rings_contain(
             vertices, rings, settle(fx + middle * dx), settle(fy + middle * dy)
         ):
-            spans_found = add_span(spans, spans_found, begin, end)
+            found = add_span(spans, found, begin, end)
         if k < count:
-            spans_found = add_span(spans, spans_found, end, end)
+            found = add_span(spans, found, end, end)
         begin = end
-    return join_spans(spans, spans_found)
+    return join_spans(spans, found)
 
 
 @njit(cache=True)

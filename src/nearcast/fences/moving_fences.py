@@ -24,6 +24,7 @@ from nearcast.space.outlines import WHOLE, Outline
 from nearcast.space.shapes import DISC, Shape, ShapeKind
 
 AROUND = Margin(1e-12, 1e-6)
+_NO_SLABS = np.zeros(1, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32)
 
 
 class PairVisit(NamedTuple):
@@ -189,7 +190,7 @@ class MovingFences:
         if not stands_still(region, t0, t1):
             rows = rows.copy()
             rows["t0"] = rows["t1"] = t1
-        table = columns.areas, columns.coordinates, columns.starts, np.zeros(1, np.int32)
+        table = columns.areas, columns.coordinates, columns.starts, *_NO_SLABS
         count = visit_area(rows[0], 0, 0, table, spans, visits, 0)
         return found + [PairVisit(rows[0], columns.areas[0], visit) for visit in visits[:count]]
 
