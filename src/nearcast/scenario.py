@@ -43,7 +43,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ValueError(f"{name} must be a finite number, not {value}")
         one_of("record", self.record, RECORDS)
         if self.schema not in READABLE:
-            raise ValueError(f"this scenario has schema {self.schema}; we read up to {SCHEMA}")
+            raise ValueError(f"this scenario has schema {self.schema}; we read {SCHEMA}")
 
     @property
     def run(self) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving, path
+from nearcast.space.outlines import CORRIDOR, POLYGON, Outline, numbers, pack
 from nearcast.space.shapes import Shape, ShapeKind
 
 # Small integers make borders touch exactly; the rest make indexes sweat.
@@ -51,6 +52,36 @@ def shapes(draw: st.DrawFn, dims: int = 3, bounded: bool = False) -> Shape:
     return Shape(kind, x, y, z, draw(sides), draw(sides), rz)
 
 
+RINGS = st.sampled_from(
+    [
+        [-4.0, -4.0, 4.0, -4.0, 0.0, 4.0],  # a triangle
+        [-4.0, -4.0, 4.0, -4.0, 4.0, 4.0, 0.0, 0.0, -4.0, 4.0],  # with a notch
+        [-6.0, 0.0, 0.0, -6.0, 6.0, 0.0, 0.0, 6.0],
+    ]
+)
+LINES = st.sampled_from([[-4.0, -4.0, 0.0, 0.0, 4.0, -1.0], [0.0, -7.0, 0.0, 7.0]])
+
+
+@cache
+@st.composite
+def outlined_shapes(draw: st.DrawFn, dims: int = 3) -> Shape:
+    """Polygons, one of them with a hole, and corridors."""
+    choice, x, y = draw(DIGITS), draw(NEAR), draw(NEAR)
+    z, rz = (draw(NEAR), draw(RADII)) if dims == 3 else (0.0, 0.0)
+    if choice < 3:
+        outline = Outline(CORRIDOR, False, pack(draw(LINES)), (0,), size=draw(RADII))
+    elif choice < 5:
+        hole = [-1.0, -1.0, 1.0, -1.0, 1.0, 1.0, -1.0, 1.0]
+        ring = [-8.0, -8.0, 8.0, -8.0, 8.0, 8.0, -8.0, 8.0]
+        outline = Outline(POLYGON, False, pack([*ring, *hole]), (0, 4))
+    else:
+        outline = Outline(POLYGON, False, pack(draw(RINGS)), (0,))
+    flat = numbers(outline)
+    rx = max(map(abs, flat[::2])) + outline.size
+    ry = max(map(abs, flat[1::2])) + outline.size
+    return Shape(ShapeKind.BOX, x, y, z, rx, ry, rz, outline)
+
+
 @cache
 @st.composite
 def movings(draw: st.DrawFn, dims: int = 3) -> Moving:
@@ -70,8 +101,11 @@ def movings(draw: st.DrawFn, dims: int = 3) -> Moving:
 @st.composite
 def regions(draw: st.DrawFn, dims: int = 3) -> Moving:
     choice = draw(DIGITS)
-    if choice < 4:
+    if choice < 3:
         return Moving(draw(shapes(dims)), since=draw(TIMES))
+    if choice < 4:
+        velocity = (draw(SPEEDS), draw(SPEEDS), 0.0)
+        return Moving(draw(outlined_shapes(dims)), velocity, since=draw(TIMES))
     if choice < 7:
         return draw(movings(dims))
     if choice < 9:
@@ -130,7 +164,7 @@ def publications(draw: st.DrawFn, dims: int = 3) -> Publication:
         draw(PUBLICATION_IDS),
         draw(NODES),
         draw(TIMES),
-        draw(shapes(dims)),
+        draw(shapes(dims)) if draw(DIGITS) else draw(outlined_shapes(dims)),
         draw(CHANNELS),
         draw(ATTRIBUTES),
     )

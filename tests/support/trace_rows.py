@@ -14,20 +14,23 @@ Rows = dict[str, list[Row]]
 
 STANDING = {"vx": 0.0, "vy": 0.0, "vz": 0.0, "gx": 0.0, "gy": 0.0, "gz": 0.0}
 PLACE = {"x": 1.0, "y": -2.0, "z": 0.5}
+TRIANGLE = "[1,false,[-1.0,0.0,1.0,0.0,0.0,0.0],[0],0.0,null,null]"
 
 
 def interest(t: int, subscription: int, **changes: Any) -> Row:
     return {
         "t": t, "node": 7, "subscription": subscription, "shape": "box", **PLACE,
         "rx": 1.0, "ry": 2.0, "rz": 3.0, **STANDING, "until": None, "formula": None,
-        "since": None, "channel": "", "filter": None, "echo": False, "ended": False, **changes,
+        "since": None, "channel": "", "filter": None, "echo": False, "ended": False,
+        "outline": None, **changes,
     }  # fmt: skip
 
 
 def publication(t: int, number: int, **changes: Any) -> Row:
     return {
         "t": t, "node": 8, "publication": number, "shape": "point", **PLACE,
-        "rx": 0.0, "ry": 0.0, "rz": 0.0, "channel": "", "attributes": None, "bytes": 10, **changes,
+        "rx": 0.0, "ry": 0.0, "rz": 0.0, "channel": "", "attributes": None, "bytes": 10,
+        "outline": None, **changes,
     }  # fmt: skip
 
 
@@ -43,11 +46,19 @@ def sound() -> Rows:
     return {
         "interests": [
             interest(0, 5, shape="disc", ry=0.0, rz=0.0, vx=1.0, gx=-1.0, until=9),
-            interest(3, 6, formula="x < 3 + t", since=3, filter="price > 2 * t", rx=float("inf")),
+            interest(
+                3,
+                6,
+                formula="x < 3 + t",
+                since=3,
+                filter="price > 2 * t",
+                rx=float("inf"),
+                outline=TRIANGLE,
+            ),
         ],
         "publications": [
             publication(4, 2, attributes='{"price":3,"kind":"é"}'),
-            publication(3, 1, shape="box", rx=1.0),
+            publication(3, 1, shape="box", rx=1.0, outline=TRIANGLE),
         ],
         "deliveries": [
             {"t": 54, "node": 7, "publication": 1, "subscription": 5, "hops": 1},

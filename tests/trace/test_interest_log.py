@@ -14,6 +14,7 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Un
 from nearcast.model.predicates import parse
 from nearcast.model.subscription import Filter, Formula, Region, Subscription
 from nearcast.space.motion import SECOND, Moving, Path, path
+from nearcast.space.outlines import outline_from_text
 from nearcast.space.shapes import Shape, ShapeKind, box, disc, point
 from nearcast.trace.interest_log import InterestLog
 from nearcast.trace.recorder import Recorder
@@ -220,7 +221,8 @@ def shape_at(row: Row, p: int) -> Shape:
     seconds = (end - row["t"]) / 1e6
     centre = [row[axis] + row["v" + axis] * seconds for axis in "xyz"]
     extents = [max(0.0, row["r" + axis] + row["g" + axis] * seconds) for axis in "xyz"]
-    return Shape(ShapeKind(SHAPES.index(row["shape"])), *centre, *extents)
+    outline = None if row["outline"] is None else outline_from_text(row["outline"])
+    return Shape(ShapeKind(SHAPES.index(row["shape"])), *centre, *extents, outline)
 
 
 def describes(row: Row, wanted: Subscription, p: int) -> bool:

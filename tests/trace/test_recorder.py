@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Region, Subscription
 from nearcast.space.motion import FASTEST, LATEST, Moving, line, path
+from nearcast.space.outlines import POLYGON, Outline, outline_text, pack
 from nearcast.space.shapes import LARGEST, Shape, ball, box, cuboid, disc, point
 from nearcast.trace.reader import digest, read
 from nearcast.trace.recorder import Recorder
@@ -51,6 +53,7 @@ def shape_columns(shape: Shape, name: str) -> dict[str, Any]:
     return {
         "shape": name, "x": shape.x, "y": shape.y, "z": shape.z,
         "rx": shape.rx, "ry": shape.ry, "rz": shape.rz,
+        "outline": None if shape.outline is None else outline_text(shape.outline),
     }  # fmt: skip
 
 
@@ -66,6 +69,9 @@ def record_extremes(recorder: Recorder) -> dict[str, list[dict[str, Any]]]:
             LAST_ID, LAST_ID, Moving(everywhere, since=LATE), Filter('a == "é"'), ODD, True
         ),
     )
+    fence = box(0.0, 0.0, 1.0, 1.0)
+    triangle = replace(fence, outline=Outline(POLYGON, False, pack([-1, 0, 1, TINY, 0, 1]), (0,)))
+    recorder.interest(2, Subscription(1, 0, Moving(triangle, since=2)))
     moving = Moving(ball(HUGE, -HUGE, 0.0, TINY), (-FASTEST, TINY, 0.0), (FASTEST, 0.0, 0.0), LATE)
     recorder.interest(0, Subscription(0, 0, moving))
     recorder.ended(1, LAST_ID, 0)
@@ -90,6 +96,8 @@ def record_extremes(recorder: Recorder) -> dict[str, list[dict[str, Any]]]:
              "channel": "", "filter": None, "echo": False, "ended": False},
             {"t": 1, "node": LAST_ID, "subscription": 0, **shape_columns(point(0.0, 0.0), "point"),
              **still, "channel": "", "filter": None, "echo": False, "ended": True},
+            {"t": 2, "node": 0, "subscription": 1, **shape_columns(triangle, "box"),
+             **still, "channel": "", "filter": None, "echo": False, "ended": False},
             {"t": LATE, "node": LAST_ID, "subscription": LAST_ID,
              **shape_columns(everywhere, "box"), **still,
              "channel": ODD, "filter": 'a == "é"', "echo": True, "ended": False},
@@ -144,8 +152,9 @@ def test_the_schema_is_the_one_of_the_design() -> None:
     }
     assert described == {
         "interests": "t node subscription shape x y z rx ry rz vx vy vz gx gy gz"
-        " until? formula? since? channel filter? echo ended",
-        "publications": "t node publication shape x y z rx ry rz channel attributes? bytes",
+        " until? formula? since? channel filter? echo ended outline?",
+        "publications": "t node publication shape x y z rx ry rz channel attributes? bytes"
+        " outline?",
         "deliveries": "t node publication subscription hops",
         "messages": "t node to kind bytes publication? arrived? lost copies",
         "positions": "t node x y z",

@@ -229,7 +229,7 @@ def test_a_flipped_bit_in_a_recorded_file_is_found(tmp_path: Path) -> None:
     assert problem.reason.startswith("cannot be read: ")
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"schema": 2}', '{"nodes": 3}'])
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"schema": 3}', '{"nodes": 3}'])
 def test_a_wrong_scenario_is_a_problem_and_the_tables_are_still_checked(
     tmp_path: Path, text: str | None
 ) -> None:

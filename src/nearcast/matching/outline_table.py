@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-
 from nearcast.columns import RecordPool, SlotAllocator, grow
-from nearcast.matching.matcher import Floats
 from nearcast.matching.compiled import compile_with_callees
+from nearcast.matching.matcher import Floats
 from nearcast.space import outline_touch
 from nearcast.space.outlines import WHOLE, Outline
 

@@ -12,7 +12,8 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from nearcast.space.outlines import check_motion, touches_outline
+from nearcast.space.outline_pairs import touches_outline
+from nearcast.space.outlines import check_motion
 from nearcast.space.shapes import BOX, DISC, Shape, Vector, overlap
 
 Time: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # microseconds, everywhere

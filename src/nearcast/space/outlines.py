@@ -84,6 +84,16 @@ class Outline(Struct, frozen=True, array_like=True):
         return (self.form == WHOLE or ball) and count == 0 and not self.starts
 
 
+def check_motion(outline: Outline, moves: bool, grows: bool) -> None:
+    """Refuse a motion that the outline cannot follow. One that only has heights follows any."""
+    if outline.form == WHOLE:
+        return
+    if grows:
+        raise ValueError("a shape with an outline does not grow")
+    if moves and outline.earth and outline.form != BALL:
+        raise ValueError("on Earth polygons, corridors and sectors stay where they are")
+
+
 def numbers(outline: Outline) -> "memoryview[float]":
     """The coordinates, as numbers."""
     return memoryview(outline.coordinates).cast("d")
@@ -91,7 +101,7 @@ def numbers(outline: Outline) -> "memoryview[float]":
 
 def rings(outline: Outline) -> list[list[tuple[float, float]]]:
     """Of a polygon: the vertices of each ring, without a closing one."""
-    flat = numbers(outline).tolist()
+    flat = list(numbers(outline))
     vertices = list(zip(flat[::2], flat[1::2], strict=True))
     ends = (*outline.starts[1:], len(vertices))
     return [vertices[start:end] for start, end in zip(outline.starts, ends, strict=True)]
@@ -126,18 +136,3 @@ def outline_from_text(text: str) -> Outline:
 def pack(flat: list[float]) -> bytes:
     """Numbers as the coordinates of an outline."""
     return array("d", flat).tobytes()
-
-
-def check_motion(outline, moves, grows):
-    pass
-
-
-def touches_outline(area, other):
-    from nearcast.space.outline_touch import contains_point
-
-    o, h = area.outline, other.outline
-    lo, hi = (h.low, h.high) if h is not None else (-inf, inf)
-    return contains_point(
-        o.form, o.earth, numbers(o), o.starts, o.size, o.low, o.high, area.x, area.y, area.z,
-        other.x, other.y, other.z, lo, hi,
-    )

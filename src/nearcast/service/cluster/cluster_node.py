@@ -5,7 +5,7 @@ ticks and flushes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from math import cos, sin, tau
+from math import cos, inf, sin, tau
 from random import Random
 
 import numpy as np
@@ -101,7 +101,7 @@ class ClusterNode:
     ) -> None:
         self.id, self.url = node_id, ""
         self.nodes: dict[NodeId, KnownNode] = {}
-        self._lost: dict[NodeId, Time] = {}  # while they or this node stood by: no mesh knows them
+        self._lost: dict[NodeId, Time] = {}  # while they or this node had no site: no mesh has them
         self.stopping = self._gone = False
         self.joined = False  # this node has founded the cluster, or was let in; else ask again
         self._out, self._random, self._clock, self._parameters = out, rng, clock, parameters
@@ -327,8 +327,14 @@ class ClusterNode:
                 self._rejoin()
 
     def _rejoin(self) -> None:
-        """A node that serves has a site: join the mesh anew, if possible by another node."""
+        """A node that serves has a site: join the mesh anew, if possible by another node. If the
+        mesh is lost with all who were in it, the first of those who serve founds it again."""
         serving = self.serving_nodes()
+        in_mesh = [node for node in serving if self.nodes[node].beat.site is not None]
+        if not in_mesh and self._contact is not None and self.id < min(serving, default=inf):
+            self.found_mesh()
+            return
+        serving = in_mesh or serving
         others = [node for node in serving if node != self._contact]
         contact = next(iter(others or serving), None)
         if contact is not None:
@@ -506,7 +512,8 @@ class ClusterNode:
     def _on_node_lost(self, node: NodeId) -> None:
         if node in self.nodes:
             self._out.note("node lost", node)
-            if not self.scaling.serves or self.nodes[node].beat.role != Role.ACTIVE:
+            in_mesh = self.scaling.serves and self.site.ready
+            if not in_mesh or self.nodes[node].beat.role != Role.ACTIVE:
                 self._lost[node] = self._clock()
         self.site.silence(node)
         self._remove_node(node)
@@ -571,7 +578,7 @@ class ClusterNode:
             if joins and now - self._joining_since > SITE_JOINED:
                 self.joined = False  # perhaps no other node that this one knows is in the mesh
                 self._rejoin()
-            elif self.site.ready:
+            elif self.site.ready and self.nodes:
                 self.joined = True
             self.site.tick(now)
             self.registry.tick(now)

@@ -84,6 +84,7 @@ class ClusterRealm(Realm):
     def _withdraw(self, client: ClientState, channel: str) -> None:
         super()._withdraw(client, channel)
         self.history.withdrawn_states.append((client.entity, channel, self.now))
+        self._advance_to(self.now + 1)  # what is published next is later, and stays
 
     def _add_client(self, entity: int, name: str, form: messages.Encoding) -> ClientState:
         client = super()._add_client(entity, name, form)
@@ -281,7 +282,7 @@ class ClusterRealm(Realm):
         """Adds a client of another node with its subscriptions; nothing begins anew. `retained`:
         the channels on which it had a state there. It may have withdrawn others that are known
         here still."""
-        self._advance_to(max(now, departed, *(active.since for active in subscriptions)))
+        self._advance_to(max(now, departed + 1, *(active.since for active in subscriptions)))
         client = self._arrived[entity] = self._add_client(entity, name, form)
         self._departed[client.slot] = departed
         self.remote_entities.withdraw_others(self.now, entity, retained, departed)
