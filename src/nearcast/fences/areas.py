@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nearcast.fences.events import ENTER, LEAVE, Floats, Integers
 from nearcast.space.motion import Moving, Path, Time
-from nearcast.space.outlines import POLYGON, Outline
+from nearcast.space.outlines import POLYGON
 from nearcast.space.shapes import BOX, Shape
 
 AREA = np.dtype(
@@ -55,13 +55,9 @@ class FenceColumns(NamedTuple):
 NEVER = 2**62  # the `dwell` of a fence that does not ask for it
 
 
-def outline_of(shape: Shape) -> Outline | None:
-    outline: Outline | None = getattr(shape, "outline", None)
-    return outline
-
-
-def describe_area(area: Any, shape: Shape, outline: Outline | None) -> None:
+def describe_area(area: Any, shape: Shape) -> None:
     """Write what the shape is into a row; its vertices are the caller's."""
+    outline = shape.outline
     area["kind"], area["form"], area["low"], area["high"] = shape.kind, NO_FORM, -inf, inf
     for name in ("x", "y", "z", "rx", "ry", "rz"):
         area[name] = getattr(shape, name)
@@ -81,8 +77,8 @@ def columns_of(fences: Sequence[Fence], now: Time) -> FenceColumns:
     starts: list[int] = []
     for area, fence in zip(areas, fences, strict=True):
         shape = fence.region.at(now)
-        outline = outline_of(shape)
-        describe_area(area, shape, outline)
+        outline = shape.outline
+        describe_area(area, shape)
         area["number"], area["kinds"], area["linger"] = fence.number, fence.kinds, fence.linger
         area["dwell"] = NEVER if fence.dwell is None else fence.dwell
         if outline is not None:

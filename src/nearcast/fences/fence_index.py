@@ -6,18 +6,18 @@ earlier ones that are not much larger, so there are few tiers, and a fence is so
 few times. An entry of a fence that was replaced or removed since is void: its stamp is old.
 """
 
-from math import cos, hypot, inf, isinf, radians, sqrt
+from math import cos, hypot, inf, radians, sqrt
 from typing import Any
 
 import numpy as np
 from numba import njit
 
 from nearcast.columns import SlotAllocator, grow
-from nearcast.fences.areas import AREA, NEVER, FenceColumns
+from nearcast.fences.areas import AREA, FenceColumns
 from nearcast.fences.crossings import (
     contains,
     find_visits,
-    longitude_latitude,
+    lon_lat,
     shorter_way_round,
     spans_room,
 )
@@ -64,7 +64,8 @@ FARTHEST_NORMAL = 6.4e6  # metres: no radius of curvature of the ellipsoid is la
 class FenceIndex:
     """Fences by number; `find` answers many ways in one compiled call for each tier."""
 
-    def __init__(self) -> None:
+    def __init__(self, earth: bool = False) -> None:
+        self._earth = earth
         self.areas: Any = np.zeros(16, AREA)
         self.coordinates = np.empty(0)
         self.starts = np.empty(0, np.int64)
@@ -99,6 +100,7 @@ class FenceIndex:
         areas["first"] += self._used_coordinates
         areas["ring"] += self._used_starts
         areas["since"], areas["alive"] = now, 1
+        areas["earth"] |= self._earth
         self.areas[slots] = areas
         self._append(fences.coordinates, fences.starts)
         self._cut(slots)
@@ -265,8 +267,8 @@ def detour(p0: Any, p1: Any) -> float:
     Its places have distances from both ends whose sum is at most its length, so they lie in an
     ellipsoid around the ends.
     """
-    lon0, lat0 = longitude_latitude(p0[0], p0[1], p0[2])
-    lon1, lat1 = longitude_latitude(p1[0], p1[1], p1[2])
+    lon0, lat0 = lon_lat(p0[0], p0[1], p0[2])
+    lon1, lat1 = lon_lat(p1[0], p1[1], p1[2])
     d_lon, d_lat = radians(shorter_way_round(lon0, lon1)), radians(lat1 - lat0)
     widest = 1.0 if lat0 * lat1 <= 0.0 else cos(radians(min(abs(lat0), abs(lat1))))
     length = FARTHEST_NORMAL * 1.0001 * hypot(d_lat, widest * d_lon)
