@@ -1,10 +1,10 @@
 """Which fences does each fix enter, leave or cross? Against shapely's STRtree and a plain loop.
 
 Fences are polygons of 8 to 64 vertices. Entities move by about a twentieth of a fence's size from
-fix to fix. In the uniform world fences and entities are everywhere at the same density whatever their
-number; in the crowded one both are in log2(n) crowds. Printed: microseconds of CPU per fix, and how
-many times longer the others take. `engine` reports events: both ends of each way, what lies
-between, and times. STRtree with prepared polygons, and the loop over all fences with prepared
+fix to fix. In the uniform world fences and entities are everywhere, at the same density whatever
+their number; in the crowded one both are in log2(n) crowds. Printed: microseconds of CPU per fix,
+and how many times longer the others take. `engine` reports events: both ends of each way, what
+lies between, and times. STRtree with prepared polygons, and the loop over all fences with prepared
 polygons, only say which fences contain each new place: they do less. Their hits are compared with
 who is inside by the engine's events.
 

@@ -91,7 +91,8 @@ def end_visit(
 
 def follow_visit(
     visit: FenceVisit | None, dwell: Time, linger: Time, decided: Time,
-    entering: tuple[Time, Spot] | None, leaving: tuple[Time, Spot] | None, reason: int, report: Report,
+    entering: tuple[Time, Spot] | None, leaving: tuple[Time, Spot] | None, reason: int,
+    report: Report,
 ) -> FenceVisit | None:  # fmt: skip
     """One visit of a row: it begins on the way at `entering`, ends on it at `leaving`, or both.
 
