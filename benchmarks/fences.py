@@ -1,10 +1,10 @@
 """Which fences does each fix enter, leave or cross? Against shapely's STRtree and a plain loop.
 
-Fences are polygons of 8 to 64 vertices. Entities move by about a twentieth of a fence's size from fix
-to fix. In the uniform world fences and entities are everywhere at the same density whatever their
-number; in the crowded one both are in log2(n) crowds. Printed: microseconds of CPU per fix, and how
-many times longer the others take. `engine` reports events: both ends of each way, what lies
-between, and times. STRtree with prepared polygons, and the loop over all fences with prepared
+Fences are polygons of 8 to 64 vertices. Entities move by about a twentieth of a fence's size from
+fix to fix. In the uniform world fences and entities are everywhere, at the same density whatever
+their number; in the crowded one both are in log2(n) crowds. Printed: microseconds of CPU per fix,
+and how many times longer the others take. `engine` reports events: both ends of each way, what
+lies between, and times. STRtree with prepared polygons, and the loop over all fences with prepared
 polygons, only say which fences contain each new place: they do less. Their hits are compared with
 who is inside by the engine's events.
 
@@ -32,7 +32,9 @@ DENSITY = 1.5  # fences over each place, about
 KINDS = 1 << ENTER | 1 << LEAVE | 1 << CROSS
 
 
-def make_fences(n: int, crowded: bool, rng: np.random.Generator) -> tuple[FenceColumns, list[Floats]]:
+def make_fences(
+    n: int, crowded: bool, rng: np.random.Generator
+) -> tuple[FenceColumns, list[Floats]]:
     """Polygons around their centres, with a radius that varies from vertex to vertex."""
     side = (n * np.pi * RADIUS**2 / DENSITY) ** 0.5
     centres = rng.uniform(0, side, (n, 2))
@@ -42,9 +44,13 @@ def make_fences(n: int, crowded: bool, rng: np.random.Generator) -> tuple[FenceC
         centres = spots[rng.integers(len(spots), size=n)] + rng.normal(0, spread, (n, 2))
     counts = rng.integers(8, 65, n)
     first = np.cumsum(counts) - counts
-    turn = 2 * np.pi * (np.arange(counts.sum()) - np.repeat(first, counts)) / np.repeat(counts, counts)
+    turn = (
+        2 * np.pi * (np.arange(counts.sum()) - np.repeat(first, counts)) / np.repeat(counts, counts)
+    )
     radius = RADIUS * rng.uniform(0.6, 1.2, len(turn))
-    vertices = np.repeat(centres, counts, axis=0) + radius[:, None] * np.c_[np.cos(turn), np.sin(turn)]
+    vertices = (
+        np.repeat(centres, counts, axis=0) + radius[:, None] * np.c_[np.cos(turn), np.sin(turn)]
+    )
     columns = polygon_columns(np.arange(n), vertices, first, np.ones(n, int), KINDS)
     return columns, np.split(vertices, first[1:])
 
@@ -121,8 +127,11 @@ def main() -> None:
             print(f"{n:,} fences, {'crowded' if crowded else 'uniform'}")
             cost, events, inside = time_engine(columns, rounds)
             first = first_cost.setdefault(crowded, cost)
-            print(f"  engine  {1e6 * cost:8.2f} µs per fix, {events / ROUNDS / ENTITIES:.2f} events,"
-                  f" {1 / cost:,.0f} fixes/s; {cost / first:.1f} times that of 1,000 fences")  # fmt: skip
+            often = events / ROUNDS / ENTITIES
+            print(
+                f"  engine  {1e6 * cost:8.2f} µs per fix, {often:.2f} events, {1 / cost:,.0f}"
+                f" fixes/s; {cost / first:.1f} times that of 1,000 fences"
+            )
             tree, hits = time_strtree(polygons, rounds)
             assert hits == inside, (hits, inside)
             print(f"  STRtree {1e6 * tree:8.2f} µs per fix: {tree / cost:.1f} times longer")

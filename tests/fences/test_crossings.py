@@ -1,5 +1,6 @@
 """Visits of ways to areas of every form: against many places on the way, and against shapely."""
 
+import itertools
 from math import hypot, nan
 
 import numpy as np
@@ -75,7 +76,7 @@ convex = st.one_of(
     st.builds(sector, numbers, numbers, st.floats(0, 359), st.floats(1, 360), st.floats(0.5, 9)),
     st.lists(places, min_size=2, max_size=5, unique=True)
     .filter(lambda line: all(hypot(a[0] - b[0], a[1] - b[1]) > 0.01
-                             for a, b in zip(line, line[1:], strict=False)))
+                             for a, b in itertools.pairwise(line)))
     .flatmap(lambda line: st.builds(corridor, st.just(line), st.floats(0.1, 4))),
 )  # fmt: skip
 

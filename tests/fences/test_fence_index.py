@@ -26,7 +26,11 @@ def star_columns(rng: np.random.Generator, numbers: Any, side: float, size: floa
     counts = rng.integers(3, 40, len(numbers))
     first = np.cumsum(counts) - counts
     turn = (np.arange(counts.sum()) - np.repeat(first, counts)) / np.repeat(counts, counts)
-    radius = size * rng.uniform(0.1, 1, len(turn)) * np.repeat(4.0 ** rng.integers(-2, 3, len(numbers)), counts)
+    radius = (
+        size
+        * rng.uniform(0.1, 1, len(turn))
+        * np.repeat(4.0 ** rng.integers(-2, 3, len(numbers)), counts)
+    )
     middle = np.repeat(rng.uniform(0, side, (len(numbers), 2)), counts, axis=0)
     angle = 2 * np.pi * turn
     vertices = middle + radius[:, None] * np.c_[np.cos(angle), np.sin(angle)]
@@ -83,7 +87,7 @@ def test_fences_may_be_put_and_removed_in_any_portions(seed: int) -> None:
     index, kept = FenceIndex(), {}
     rows = ways(rng, 80, 100.0, 5.0)
     for step in range(25):
-        numbers = np.array([n for n in range(step * 10, step * 10 + rng.integers(1, 10))])
+        numbers = np.array(list(range(step * 10, step * 10 + rng.integers(1, 10))))
         fences = star_columns(rng, numbers, 100.0, 8.0)
         index.put(fences, 0)
         for number in numbers.tolist():

@@ -109,7 +109,9 @@ def test_events_of_a_moving_fence_are_those_of_the_definition(
 def test_a_moving_fence_that_is_put_replaced_and_removed() -> None:
     engine = FenceEngine()
     engine.fixes(fixes_of([1, 2], [0, 0], [(0, 0), (10, 0)]))
-    events = engine.put_moving([Fence(5, Moving(disc(0, 0, 1), (1e6, 0, 0), duration=20), KINDS)], 0)
+    events = engine.put_moving(
+        [Fence(5, Moving(disc(0, 0, 1), (1e6, 0, 0), duration=20), KINDS)], 0
+    )
     assert events[["entity", "kind", "reason"]].tolist() == [(1, INSIDE, FENCE_ADDED)]
     assert engine.due() < 2**62
     following = Fence(5, Moving(disc(5, 0, 1), since=5), KINDS)

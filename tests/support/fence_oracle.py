@@ -5,6 +5,7 @@ transitions (in, out) are listed with their times and with the moment at which t
 visits are formed from them, looking ahead as far as needed.
 """
 
+import itertools
 from collections.abc import Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -21,7 +22,6 @@ from nearcast.fences.events import (
     NONE,
     OUTSIDE,
 )
-
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import point
 
@@ -70,7 +70,7 @@ class Polygon(NamedTuple):
                             cuts.add(s)
         order = sorted(cuts)
         spans = [(s, s) for s in order if self.contains(px + s * dx, py + s * dy)]
-        for a, b in zip(order, order[1:], strict=False):
+        for a, b in itertools.pairwise(order):
             middle = (a + b) / 2
             if self.contains(px + middle * dx, py + middle * dy):
                 spans.append((a, b))
@@ -161,10 +161,9 @@ def transitions(area: Polygon | Disc, fixes: Sequence[Fix], until: int) -> list[
                 if high < 1 or not inside:
                     found.append(Transition(False, times[1], fix.t, index))
         last = fix
-    if last is not None and last.t + last.ttl <= until:
-        if area.contains(*map(Fraction, last.place)):
-            end = last.t + last.ttl
-            found.append(Transition(False, end, end, -1, EXPIRED))
+    end = until + 1 if last is None else last.t + last.ttl
+    if last is not None and end <= until and area.contains(*map(Fraction, last.place)):
+        found.append(Transition(False, end, end, -1, EXPIRED))
     return found
 
 
@@ -220,9 +219,7 @@ def moving_transitions(region: Moving, fixes: Sequence[Fix], until: int) -> list
     return found
 
 
-def pair_events(
-    moves: list[Transition], dwell: int | None, linger: int, until: int
-) -> list[Told]:
+def pair_events(moves: list[Transition], dwell: int | None, linger: int, until: int) -> list[Told]:
     """All events but `inside` and `outside` of an entity at a fence."""
     told: list[Told] = []
     k = 0

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from nearcast.fences.areas import NEVER, FenceColumns, columns_of, polygon_columns
-from nearcast.fences.areas import Fence
+from nearcast.fences.areas import NEVER, Fence, FenceColumns, columns_of, polygon_columns
 from nearcast.fences.events import FenceEvents, Fixes, fixes_of
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc

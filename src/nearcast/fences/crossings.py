@@ -41,7 +41,7 @@ def shorter_way_round(lon0: float, lon1: float) -> float:
 
 
 @njit(cache=True)
-def ring_end(area: Any, starts: Any, ring: int) -> int:
+def ring_end(area: Any, starts: Any, ring: int) -> Any:
     """Where the coordinates of this ring end."""
     if ring + 1 < area.rings:
         return area.first + 2 * starts[area.ring + ring + 1]
@@ -49,7 +49,7 @@ def ring_end(area: Any, starts: Any, ring: int) -> int:
 
 
 @njit(cache=True)
-def contains(area: Any, coordinates: Any, starts: Any, place: Any) -> bool:
+def contains(area: Any, coordinates: Any, starts: Any, place: Any) -> Any:
     """Does the closed area contain the place (x, y, z, height)? Of the height NaN says unknown.
 
     This alone decides about the ends of ways: `shapes.overlap`, then the outline if there is one.
@@ -73,7 +73,7 @@ def contains(area: Any, coordinates: Any, starts: Any, place: Any) -> bool:
 
 @njit(cache=True)
 def ball_span(f: Any, d: Any, r: float) -> Any:
-    """Where f + s·d is within r of the origin, in four dimensions. Empty: it begins after its end."""
+    """Where f + s·d is within r of the origin, in four dimensions; nowhere: 1 to 0."""
     (fx, fy, fz, fh), (dx, dy, dz, dh) = f, d
     a = dx * dx + dy * dy + dz * dz + dh * dh
     b = fx * dx + fy * dy + fz * dz + fh * dh
@@ -237,7 +237,7 @@ def sector_spans(area: Any, coordinates: Any, way: Any, spans: Any) -> int:
 
 
 @njit(cache=True)
-def dot(coordinates: Any, i: int, x: float, y: float, z: float) -> float:
+def dot(coordinates: Any, i: int, x: float, y: float, z: float) -> Any:
     return coordinates[i] * x + coordinates[i + 1] * y + coordinates[i + 2] * z
 
 
@@ -266,9 +266,7 @@ def polygon_cuts(
     count = 0
     for ring in range(area.rings):
         begin = area.first + 2 * starts[area.ring + ring]
-        end = area.first + area.length
-        if ring + 1 < area.rings:
-            end = area.first + 2 * starts[area.ring + ring + 1]
+        end = ring_end(area, starts, ring)
         ax, ay = coordinates[end - 2] - fx, coordinates[end - 1] - fy
         a_side = ax * dy - ay * dx
         for i in range(begin, end, 2):
@@ -381,9 +379,7 @@ def spans_between(area: Any, coordinates: Any, starts: Any, way: Any, spans: Any
     elif area.form == POLYGON and area.earth:
         count = earth_polygon_spans(area, coordinates, starts, way, spans)
     elif area.form == POLYGON:
-        count = polygon_spans(
-            area, coordinates, starts, fx - area.x, fy - area.y, dx, dy, spans
-        )
+        count = polygon_spans(area, coordinates, starts, fx - area.x, fy - area.y, dx, dy, spans)
     elif area.form == CORRIDOR:
         count = corridor_spans(area, coordinates, way, spans)
     else:
@@ -457,7 +453,7 @@ def place_on_way(area: Any, p0: Any, p1: Any, s: float) -> Any:
 
 
 @njit(cache=True)
-def way_direction(on_earth: bool, p0: Any, p1: Any) -> float:
+def way_direction(on_earth: bool, p0: Any, p1: Any) -> Any:
     """In degrees: counter-clockwise from +x in the plane, the bearing from north on Earth."""
     dx, dy, dz = p1[0] - p0[0], p1[1] - p0[1], p1[2] - p0[2]
     if dx == 0.0 and dy == 0.0 and (dz == 0.0 or not on_earth):

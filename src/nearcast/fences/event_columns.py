@@ -52,9 +52,7 @@ class EventLog:
                 kind, reason = INSIDE, FENCE_ADDED
             elif not kinds & 1 << kind:
                 return
-            self._rows.append(
-                (t, fix_t, entity, number, kind, reason, *spot, t_out, *spot_out[:3])
-            )
+            self._rows.append((t, fix_t, entity, number, kind, reason, *spot, t_out, *spot_out[:3]))
 
         return report
 

@@ -62,9 +62,7 @@ class Fixes(NamedTuple):
     ttl: Integers  # microseconds for which the fix holds; FOREVER: until the next
 
 
-def fixes_of(
-    entity: Any, t: Any, place: Any, height: Any = None, ttl: Any = None
-) -> Fixes:
+def fixes_of(entity: Any, t: Any, place: Any, height: Any = None, ttl: Any = None) -> Fixes:
     """Columns of fixes from anything that numpy reads; places have two or three numbers."""
     entities, times = np.asarray(entity, np.int64), np.asarray(t, np.int64)
     given = np.asarray(place, np.float64).reshape(len(entities), -1)

@@ -45,10 +45,10 @@ ENTRY = np.dtype(
 )
 # A row is what an entity does: it comes to `p1`, goes from `p0` to `p1`, or disappears at `p0`.
 # The numbers of a place are x, y, z and height. It stands at `p0` from t0 to t1.
-MOVE = np.dtype(
-    [("entity", np.int64), ("t0", np.int64), ("t1", np.int64)]
-    + [("p0", np.float64, 4), ("p1", np.float64, 4), ("what", np.int8), ("reason", np.int8)]
-)
+MOVE = np.dtype([
+    ("entity", np.int64), ("t0", np.int64), ("t1", np.int64),
+    ("p0", np.float64, 4), ("p1", np.float64, 4), ("what", np.int8), ("reason", np.int8),
+])  # fmt: skip
 COMES, MOVES, DISAPPEARS = 0, 1, 2
 # A visit of a row: when and at which fractions of the way, and whether it begins and ends on it.
 VISIT = np.dtype(
@@ -199,8 +199,7 @@ class FenceIndex:
 
     def _find(self, moves: Any, tiers: list[Any]) -> Any:
         found = [
-            query_tier(moves, grid, self.table, self._room, self._earth_ways)
-            for grid, _ in tiers
+            query_tier(moves, grid, self.table, self._room, self._earth_ways) for grid, _ in tiers
         ]
         return np.concatenate(found) if found else np.empty(0, VISIT)
 

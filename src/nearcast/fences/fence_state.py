@@ -261,11 +261,11 @@ class FenceEngine:
                 visit = fire_due(visit, dwell, linger, decided - (not disappears), report)
                 # What was decided while it stood there is not followed by something earlier.
                 earliest = visit.entered + dwell if visit is not None and visit.dwelt else -NEVER
-            entry, exit = spots_of(row, area, found)
+            entering, leaving = spots_of(row, area, found)
             visit = follow_visit(
                 visit, dwell, linger, decided,
-                (max(int(found["t_in"]), earliest), entry) if found["begins"] else None,
-                (max(int(found["t_out"]), earliest), exit) if found["ends"] else None,
+                (max(int(found["t_in"]), earliest), entering) if found["begins"] else None,
+                (max(int(found["t_out"]), earliest), leaving) if found["ends"] else None,
                 int(row["reason"]) if disappears else LEFT, report,
             )  # fmt: skip
             if k + 1 == len(pairs) or not _same_row(pairs[k], pairs[k + 1]):

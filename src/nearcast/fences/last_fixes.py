@@ -11,10 +11,10 @@ from nearcast.fences.events import EXPIRED, Fixes, Integers
 from nearcast.fences.fence_index import COMES, DISAPPEARS, MOVE, MOVES
 from nearcast.space.motion import Time
 
-LAST_FIX = np.dtype(
-    [("entity", np.int64), ("t", np.int64), ("expires", np.int64)]
-    + [("place", np.float64, 4), ("known", np.int8)]
-)
+LAST_FIX = np.dtype([
+    ("entity", np.int64), ("t", np.int64), ("expires", np.int64),
+    ("place", np.float64, 4), ("known", np.int8),
+])  # fmt: skip
 UNUSED = -(2**63)  # no entity's number: an empty slot of the hash table
 
 

@@ -8,6 +8,7 @@ There are few such fences compared with those that stand: each is compared with 
 by the box that it sweeps meanwhile.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from math import isnan, sqrt
 from typing import Any, NamedTuple
@@ -35,7 +36,9 @@ class PairVisit(NamedTuple):
     visit: Any
 
 
-def legs_between(region: Moving | Path, begin: Time, end: Time) -> Iterator[tuple[Moving, Time, Time]]:
+def legs_between(
+    region: Moving | Path, begin: Time, end: Time
+) -> Iterator[tuple[Moving, Time, Time]]:
     """The legs that hold between these moments, and when each does."""
     if isinstance(region, Moving):
         yield region, begin, end
@@ -93,9 +96,7 @@ def border_moments(leg: Moving, place: Sequence[float], begin: Time, end: Time) 
     return [leg.since + moment * SECOND for moment in moments]
 
 
-def relative_crossings(
-    leg: Moving, place: Sequence[float], begin: Time, end: Time
-) -> list[float]:
+def relative_crossings(leg: Moving, place: Sequence[float], begin: Time, end: Time) -> list[float]:
     """An area that only moves is crossed by the place on a straight way the other way round."""
     first, last = max(begin, leg.since), min(end, leg.until)
     if first >= last:
@@ -123,13 +124,15 @@ def transitions(
                 samples.update(t for t in range(near - 1, near + 3) if first <= t <= last)
     order = sorted(samples)
     found, inside = [], region.touches(shape, begin)
-    for before, after in zip(order, order[1:], strict=False):
+    for before, after in itertools.pairwise(order):
         now = region.touches(shape, after)
         if now != inside:
             low, high = before, after  # inside at low as before, otherwise at high
             while high - low > 1:
                 middle = (low + high) // 2
-                low, high = (low, middle) if region.touches(shape, middle) == now else (middle, high)
+                low, high = (
+                    (low, middle) if region.touches(shape, middle) == now else (middle, high)
+                )
             found.append((high, now))
             inside = now
     return found

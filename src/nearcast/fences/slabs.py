@@ -14,6 +14,7 @@ from numba import njit
 from nearcast.fences.crossings import (
     adjust_ends,
     cut_edge,
+    ring_end,
     settle,
     spans_of_cuts,
 )
@@ -43,14 +44,12 @@ def edge_ends(area: Any, coordinates: Any, starts: Any, edge: int) -> Any:
     else:
         ring = -1 - edge
         i = area.first + 2 * starts[area.ring + ring]
-        j = area.first + area.length - 2
-        if ring + 1 < area.rings:
-            j = area.first + 2 * starts[area.ring + ring + 1] - 2
+        j = ring_end(area, starts, ring) - 2
     return coordinates[j], coordinates[j + 1], coordinates[i], coordinates[i + 1]
 
 
 @njit(cache=True)
-def list_edges(area: Any, starts: Any, edges: Any) -> int:
+def list_edges(area: Any, starts: Any, edges: Any) -> Any:
     """The numbers of all edges of a polygon."""
     for i in range(area.length // 2):
         edges[i] = 2 * i
@@ -154,9 +153,7 @@ def visit_polygon(area: Any, table: Any, p0: Any, p1: Any, spans: Any) -> Any:
             on1 |= ray1 == ON_EDGE
             a_side = (ax - x0) * dy - (ay - y0) * dx
             b_side = (bx - x0) * dy - (by - y0) * dx
-            cuts = cut_edge(
-                ax - x0, ay - y0, a_side, bx - x0, by - y0, b_side, dx, dy, spans, cuts
-            )
+            cuts = cut_edge(ax - x0, ay - y0, a_side, bx - x0, by - y0, b_side, dx, dy, spans, cuts)
     inside0, inside1 = odd0 or on0, odd1 or on1
     if cuts == 0 or (cuts == 1 and inside0 != inside1):
         low = spans[0, 0] if cuts and not inside0 else 0.0

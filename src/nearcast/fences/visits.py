@@ -91,26 +91,27 @@ def end_visit(
 
 def follow_visit(
     visit: FenceVisit | None, dwell: Time, linger: Time, decided: Time,
-    entry: tuple[Time, Spot] | None, exit: tuple[Time, Spot] | None, reason: int, report: Report,
+    entering: tuple[Time, Spot] | None, leaving: tuple[Time, Spot] | None, reason: int,
+    report: Report,
 ) -> FenceVisit | None:  # fmt: skip
-    """One visit of a row: it begins on the way at `entry`, ends on it at `exit`, or both.
+    """One visit of a row: it begins on the way at `entering`, ends on it at `leaving`, or both.
 
     `decided` is the time of the fix. What was due before must have been reported. Returns what is
     under way afterwards.
     """
-    if entry is not None:
-        t, place = entry
+    if entering is not None:
+        t, place = entering
         visit = begin_visit(visit, dwell, linger, t, decided, report)
-        if visit is None and exit is not None:
-            t_out, place_out = exit
+        if visit is None and leaving is not None:
+            t_out, place_out = leaving
             report(CROSS, t, decided, NONE, place, t_out, place_out)
             report_dwell(FenceVisit(t, place), dwell, t_out, decided, report)
             return None
         if visit is None:
             visit = FenceVisit(t, place)
             report(ENTER, t, decided, NONE, place, 0, NO_PLACE)
-    if visit is not None and exit is not None:
-        visit = end_visit(visit, dwell, linger, exit[0], decided, exit[1], reason, report)
+    if visit is not None and leaving is not None:
+        visit = end_visit(visit, dwell, linger, leaving[0], decided, leaving[1], reason, report)
     return visit
 
 
