@@ -1,0 +1,389 @@
+"""Very many fences that do not move, and which of them a batch of ways touches.
+
+Fences lie in columns by slot. A *tier* is a hashed grid of levels over the boxes of some of them,
+built by the functions of `matching.grid_build`. What is put becomes a tier of its own, joined with
+earlier ones that are not much larger, so there are few tiers, and a fence is sorted into a grid
+few times. An entry of a fence that was replaced or removed since is void: its stamp is old.
+"""
+
+from math import cos, hypot, inf, isinf, radians, sqrt
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from nearcast.columns import SlotAllocator, grow
+from nearcast.fences.areas import AREA, NEVER, FenceColumns
+from nearcast.fences.crossings import (
+    ALL_INSIDE,
+    NEAR_BORDER,
+    contains,
+    find_visits,
+    locate_way,
+    longitude_latitude,
+    settle,
+    shorter_way_round,
+    spans_room,
+)
+from nearcast.fences.events import INSIDE, Integers
+from nearcast.matching.grid_build import (
+    FEW,
+    LEVEL,
+    assign_levels,
+    bucket,
+    cell,
+    place_in_order,
+    plan_levels,
+    size_class,
+    widen,
+)
+from nearcast.matching.grid_query import ANY_ROW, runs_around
+from nearcast.space.motion import Time
+from nearcast.space.outlines import POLYGON
+from nearcast.space.shapes import BOX, DISC
+
+ENTRY = np.dtype(
+    [(name, np.float64) for name in ("x", "y", "z", "rx", "ry", "rz")]
+    + [(name, np.int32) for name in ("slot", "stamp", "iy", "iz")]
+)
+# A row is what an entity does: it comes to `p1`, goes from `p0` to `p1`, or disappears at `p0`.
+# The numbers of a place are x, y, z and height.
+MOVE = np.dtype(
+    [("entity", np.int64), ("t0", np.int64), ("t1", np.int64)]
+    + [("p0", np.float64, 4), ("p1", np.float64, 4), ("what", np.int8), ("reason", np.int8)]
+)
+COMES, MOVES, DISAPPEARS = 0, 1, 2
+# A visit of a row: when and at which fractions of the way, and whether it begins and ends on it.
+VISIT = np.dtype(
+    [(name, np.int64) for name in ("row", "slot", "t_in", "t_out")]
+    + [(name, np.float64) for name in ("s_in", "s_out")]
+    + [("begins", np.int8), ("ends", np.int8)]
+)
+JOIN = 4  # a tier is joined with a newer one unless it is so many times larger
+PIECES = 64  # at most, of a way that is much longer than cells are wide
+FARTHEST_NORMAL = 6.4e6  # metres: no radius of curvature of the ellipsoid is larger
+
+
+class FenceIndex:
+    """Fences by number; `find` answers many ways in one compiled call for each tier."""
+
+    def __init__(self) -> None:
+        self.areas: Any = np.zeros(16, AREA)
+        self.coordinates = np.empty(0)
+        self.starts = np.empty(0, np.int64)
+        self.slots: dict[int, int] = {}  # by number
+        self._allocator = SlotAllocator()
+        self._stamps = np.zeros(16, np.int32)
+        self._used_coordinates = self._used_starts = 0
+        self._garbage = 0  # coordinates of fences that are gone
+        self._tiers: list[Any] = []  # the largest first
+        self._pending: list[Integers] = []  # slots that are in no tier yet
+        self._room = 8
+        self._earth_ways = False  # some area is met by ways that are straight in degrees
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def put(self, fences: FenceColumns, now: Time) -> Integers:
+        """Add fences whose numbers are not in use. Returns their slots."""
+        count = len(fences.areas)
+        allocator = self._allocator
+        again = allocator.free[max(0, len(allocator.free) - count) :]
+        del allocator.free[len(allocator.free) - len(again) :]
+        fresh = np.arange(allocator.used, allocator.used + count - len(again))
+        allocator.used += len(fresh)
+        slots = np.concatenate((np.array(again, np.int64), fresh))
+        self.areas = grow(self.areas, allocator.used)
+        self._stamps = grow(self._stamps, allocator.used)
+        areas = fences.areas.copy()
+        areas["first"] += self._used_coordinates
+        areas["ring"] += self._used_starts
+        areas["since"], areas["alive"] = now, 1
+        self.areas[slots] = areas
+        self._append(fences.coordinates, fences.starts)
+        self.slots.update(zip(areas["number"].tolist(), slots.tolist(), strict=True))
+        self._pending.append(slots)
+        self._room = max(self._room, spans_room(areas))
+        self._earth_ways |= bool(((areas["earth"] != 0) & (areas["form"] == POLYGON)).any())
+        return slots
+
+    def remove(self, numbers: Integers) -> None:
+        """These fences are gone; their slots are used again."""
+        slots = [self.slots.pop(number) for number in numbers.tolist()]
+        self._stamps[slots] += 1
+        self._garbage += int(self.areas["length"][slots].sum())
+        self.areas["alive"][slots] = 0
+        self._allocator.free += slots
+        if 2 * self._garbage > self._used_coordinates:
+            self._compact()
+
+    def _append(self, coordinates: Any, starts: Any) -> None:
+        end, last = self._used_coordinates + len(coordinates), self._used_starts + len(starts)
+        self.coordinates, self.starts = grow(self.coordinates, end), grow(self.starts, last)
+        self.coordinates[self._used_coordinates : end] = coordinates
+        self.starts[self._used_starts : last] = starts
+        self._used_coordinates, self._used_starts = end, last
+
+    def _compact(self) -> None:
+        """Keep only the vertices of fences that there are."""
+        areas = self.areas
+        slots = np.flatnonzero(areas["alive"])
+        for name, length, column in (
+            ("first", "length", self.coordinates), ("ring", "rings", self.starts)
+        ):  # fmt: skip
+            lengths = areas[length][slots].astype(np.int64)
+            ends = np.cumsum(lengths)
+            total = int(ends[-1]) if len(ends) else 0
+            source = np.arange(total) + np.repeat(areas[name][slots] - ends + lengths, lengths)
+            column[:total] = column[source]
+            areas[name][slots] = ends - lengths
+            if name == "first":
+                self._used_coordinates = total
+            else:
+                self._used_starts = total
+        self._garbage = 0
+
+    def _sort_in(self) -> None:
+        """Everything that was put is in a tier afterwards."""
+        if not self._pending:
+            return
+        slots = np.unique(np.concatenate(self._pending))
+        self._pending.clear()
+        slots = slots[self.areas["alive"][slots] != 0]
+        while self._tiers and len(self._tiers[-1][1]) <= JOIN * len(slots):
+            _, entries = self._tiers.pop()
+            current = entries["stamp"] == self._stamps[entries["slot"]]
+            slots = np.union1d(slots, entries["slot"][current])
+        if len(slots):
+            self._tiers.append(self.tier(slots))
+
+    def tier(self, slots: Integers) -> Any:
+        """A grid over these fences, and its entries."""
+        grid = build_tier(self.areas, slots, self._stamps)
+        return grid, np.concatenate((grid[2], grid[3]))[["slot", "stamp"]]
+
+    def find(self, moves: Any) -> Any:
+        """The visits of all rows, in no order but that of the rows for each pair.
+
+        Only what matters is found: visits that begin or end, all others if `inside` is asked for.
+        """
+        self._sort_in()
+        return self._find(moves, self._tiers)
+
+    def find_among(self, moves: Any, slots: Integers) -> Any:
+        """The visits to these fences alone."""
+        return self._find(moves, [self.tier(slots)])
+
+    @property
+    def table(self) -> Any:
+        """As kernels take it."""
+        return self.areas, self.coordinates, self.starts, self._stamps
+
+    def _find(self, moves: Any, tiers: list[Any]) -> Any:
+        found = [
+            query_tier(moves, grid, self.table, self._room, self._earth_ways)
+            for grid, _ in tiers
+        ]
+        return np.concatenate(found) if found else np.empty(0, VISIT)
+
+
+@njit(cache=True)
+def build_tier(areas: Any, slots: Any, stamps: Any) -> Any:
+    """A hashed grid of levels over the boxes of these areas: levels, starts of buckets, entries in
+    their order, and entries that are tested one by one."""
+    count = len(slots)
+    entries = np.empty(count, ENTRY)
+    sizes = np.empty(count, np.int64)
+    occurs = np.zeros(8 * 4096, np.bool_)
+    lowest, highest = len(occurs), -1
+    for i in range(count):
+        area, entry = areas[slots[i]], entries[i]
+        rx, ry, rz = area.rx, area.ry, area.rz
+        if area.kind == DISC:
+            ry = rz = rx
+        entry.x, entry.y, entry.z = area.x, area.y, area.z
+        entry.rx, entry.ry, entry.rz = widen(area.x, rx), widen(area.y, ry), widen(area.z, rz)
+        entry.slot, entry.stamp = slots[i], stamps[slots[i]]
+        sizes[i] = size_class(entry.rx, entry.ry, entry.rz)
+        occurs[sizes[i]] = True
+        lowest, highest = min(lowest, sizes[i]), max(highest, sizes[i])
+    level_of = np.empty(len(occurs), np.int8)
+    levels = np.zeros(assign_levels(occurs, lowest, highest, level_of), LEVEL)
+    sizes_of_levels = np.zeros(len(levels), np.int64)
+    bounds = np.empty((len(levels), 6))
+    bounds[:, :3], bounds[:, 3:] = inf, -inf
+    for i in range(count):
+        entry, level = entries[i], level_of[sizes[i]]
+        sizes_of_levels[level] += 1
+        here, bound = levels[level], bounds[level]
+        here.rx, here.ry, here.rz = (
+            max(here.rx, entry.rx), max(here.ry, entry.ry), max(here.rz, entry.rz))  # fmt: skip
+        bound[0], bound[3] = min(bound[0], entry.x), max(bound[3], entry.x)
+        bound[1], bound[4] = min(bound[1], entry.y), max(bound[4], entry.y)
+        bound[2], bound[5] = min(bound[2], entry.z), max(bound[5], entry.z)
+    starts = np.zeros(plan_levels(levels, sizes_of_levels, bounds, 0.0), np.int32)
+    where = np.empty(count, np.int64)
+    loose = np.empty(FEW * len(levels), ENTRY)
+    odd = 0
+    for i in range(count):
+        entry, level = entries[i], level_of[sizes[i]]
+        if sizes_of_levels[level] <= FEW:
+            where[i] = -1
+            loose[odd] = entry
+            odd += 1
+            continue
+        here = levels[level]
+        entry.iy, entry.iz = cell(entry.y, here.per_y), cell(entry.z, here.per_z)
+        where[i] = here.starts + bucket(
+            cell(entry.x, here.per_x), entry.iy, entry.iz, here.mask)  # fmt: skip
+        starts[where[i] + 1] += 1
+    ordered = np.empty(count - odd, ENTRY)
+    place_in_order(entries, where, starts, ordered)
+    return levels, starts, ordered, loose[:odd]
+
+
+@njit(cache=True)
+def detour(p0: Any, p1: Any) -> float:
+    """How far a way that is straight in degrees may be from the box around its ends, at most.
+
+    Its places have distances from both ends whose sum is at most its length, so they lie in an
+    ellipsoid around the ends.
+    """
+    lon0, lat0 = longitude_latitude(p0[0], p0[1], p0[2])
+    lon1, lat1 = longitude_latitude(p1[0], p1[1], p1[2])
+    d_lon, d_lat = radians(shorter_way_round(lon0, lon1)), radians(lat1 - lat0)
+    widest = 1.0 if lat0 * lat1 <= 0.0 else cos(radians(min(abs(lat0), abs(lat1))))
+    length = FARTHEST_NORMAL * 1.0001 * hypot(d_lat, widest * d_lon)
+    dx, dy, dz = p1[0] - p0[0], p1[1] - p0[1], p1[2] - p0[2]
+    return sqrt(max(length * length - dx * dx - dy * dy - dz * dz, 0.0)) * 0.5 + 1e-6
+
+
+@njit(cache=True)
+def touches_entry(entry: Any, piece: Any) -> bool:
+    x, y, z, hx, hy, hz = piece
+    return (
+        (abs(x - entry.x) <= hx + entry.rx)
+        & (abs(y - entry.y) <= hy + entry.ry)
+        & (abs(z - entry.z) <= hz + entry.rz)
+    )
+
+
+@njit(cache=True)
+def piece_of(p0: Any, p1: Any, k: int, pieces: int, more: float) -> Any:
+    """Centre and half-extents of the box around a piece of the way."""
+    a, b = k / pieces, (k + 1) / pieces
+    x0, x1 = p0[0] + a * (p1[0] - p0[0]), p0[0] + b * (p1[0] - p0[0])
+    y0, y1 = p0[1] + a * (p1[1] - p0[1]), p0[1] + b * (p1[1] - p0[1])
+    z0, z1 = p0[2] + a * (p1[2] - p0[2]), p0[2] + b * (p1[2] - p0[2])
+    x, y, z = x0 + (x1 - x0) * 0.5, y0 + (y1 - y0) * 0.5, z0 + (z1 - z0) * 0.5
+    return (
+        x, y, z,
+        widen(max(abs(x0), abs(x1)), abs(x1 - x0) * 0.5 + more),
+        widen(max(abs(y0), abs(y1)), abs(y1 - y0) * 0.5 + more),
+        widen(max(abs(z0), abs(z1)), abs(z1 - z0) * 0.5 + more),
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def room_for(found: Any, count: int, more: int) -> Any:
+    """The array with room for so many more."""
+    if count + more <= len(found):
+        return found
+    larger = np.empty(2 * len(found) + more, VISIT)
+    larger[:count] = found[:count]
+    return larger
+
+
+@njit(cache=True)
+def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: Any, n: int) -> int:
+    """Append the visits of a row to one area."""
+    areas, coordinates, starts, _ = table
+    area = areas[slot]
+    p0 = (move.p0[0], move.p0[1], move.p0[2], move.p0[3])
+    p1 = (move.p1[0], move.p1[1], move.p1[2], move.p1[3])
+    count = 0
+    inside0 = inside1 = False
+    if move.what == COMES:
+        if contains(area, coordinates, starts, p1):
+            count, inside1 = 1, True
+            spans[0, 0] = spans[0, 1] = 1.0
+    elif move.what == DISAPPEARS:
+        if contains(area, coordinates, starts, p0):
+            count, inside0 = 1, True
+            spans[0, 0] = spans[0, 1] = 0.0
+    else:
+        where = NEAR_BORDER
+        if area.form == POLYGON and not area.earth and p0[2] == p1[2] == area.z:
+            x0, y0 = settle(p0[0] - area.x), settle(p0[1] - area.y)
+            x1, y1 = settle(p1[0] - area.x), settle(p1[1] - area.y)
+            where = locate_way(area, coordinates, starts, x0, y0, x1, y1)
+        if where == NEAR_BORDER:
+            inside0 = contains(area, coordinates, starts, p0)
+            inside1 = contains(area, coordinates, starts, p1)
+            count = find_visits(area, coordinates, starts, p0, p1, inside0, inside1, spans)
+        elif where == ALL_INSIDE:
+            count, inside0, inside1 = 1, True, True
+            spans[0, 0], spans[0, 1] = 0.0, 1.0
+    kept = 0
+    for k in range(count):
+        begins, ends = not (inside0 and k == 0), not (inside1 and k == count - 1)
+        if not (begins or ends or area.kinds & (1 << INSIDE)):
+            continue
+        visit = found[n + kept]
+        visit.row, visit.slot, visit.begins, visit.ends = row, slot, begins, ends
+        visit.s_in, visit.s_out = spans[k, 0], spans[k, 1]
+        dt = move.t1 - move.t0
+        visit.t_in = max(move.t0 + int(np.rint(spans[k, 0] * dt)), area.since)
+        visit.t_out = max(move.t0 + int(np.rint(spans[k, 1] * dt)), area.since)
+        kept += 1
+    return n + kept
+
+
+@njit(cache=True)
+def query_tier(moves: Any, grid: Any, table: Any, room: int, earth_ways: bool) -> Any:
+    """The visits of all rows to the fences of a tier."""
+    levels, starts, entries, loose = grid
+    stamps = table[3]
+    spans = np.empty((room, 2))
+    runs = np.empty((4096, 4), np.int64)
+    found = np.empty(room + len(moves) // 2, VISIT)
+    n = 0
+    for row in range(len(moves)):
+        move = moves[row]
+        begin = move.p1 if move.what == COMES else move.p0
+        end = move.p0 if move.what == DISAPPEARS else move.p1
+        more = detour(begin, end) if earth_ways and move.what == MOVES else 0.0
+        whole = piece_of(begin, end, 0, 1, more)
+        for k in range(len(loose)):
+            if touches_entry(loose[k], whole) and stamps[loose[k].slot] == loose[k].stamp:
+                found = room_for(found, n, room)
+                n = visit_area(move, row, loose[k].slot, table, spans, found, n)
+        for level in levels:
+            if not level.used:
+                continue
+            pieces = 1
+            if more == 0.0:  # ways that are long for this level are looked up piece by piece
+                cells = max(whole[3] * level.per_x * 0.25, whole[4] * level.per_y)
+                cells = max(cells, whole[5] * level.per_z) * 0.5
+                pieces = 1 + int(min(cells, PIECES - 1.0))
+            previous = whole
+            for k in range(pieces):
+                piece = piece_of(begin, end, k, pieces, more) if pieces > 1 else whole
+                x, y, z, hx, hy, hz = piece
+                p = (0, 0, 0, BOX, x, y, z, hx, hy, hz)
+                for run in range(runs_around(p, level, starts, runs)):
+                    iy, iz = runs[run, 2], runs[run, 3]
+                    for i in range(runs[run, 0], runs[run, 1]):
+                        entry = entries[i]
+                        if not touches_entry(entry, piece):
+                            continue
+                        if iy != ANY_ROW and (entry.iy != iy or entry.iz != iz):
+                            continue
+                        # The pieces that touch a box follow each other: the first one counts.
+                        if k > 0 and touches_entry(entry, previous):
+                            continue
+                        if stamps[entry.slot] == entry.stamp:
+                            found = room_for(found, n, room)
+                            n = visit_area(move, row, entry.slot, table, spans, found, n)
+                previous = piece
+    return found[:n]

@@ -1,0 +1,227 @@
+"""The state machine of fence events: fences, fixes and moments in, events out.
+
+Every input returns the events that it decides, in order. An entity stands at its last fix until
+the next one, so whatever becomes due meanwhile (dwell, linger, ttl, an area that moves) is decided
+without a fix, when `advance` is called. Call it after all fixes up to that moment have been given:
+then the events depend on the data alone, not on how it was cut into batches.
+
+The time of a transition on a way is interpolated, also if something about the same fence was
+decided at a later moment; then it is that moment. Events of an entity come in the order in which
+they are decided (`fix_t`), then by time.
+"""
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from nearcast.fences.areas import NEVER, FenceColumns
+from nearcast.fences.event_columns import (
+    EventLog,
+    is_stateful,
+    outside_events,
+    spots_of,
+    write_events,
+)
+from nearcast.fences.events import (
+    EXPIRED,
+    FENCE_ADDED,
+    FENCE_REMOVED,
+    GONE,
+    LEAVE,
+    LEFT,
+    NONE,
+    OUTSIDE,
+    FenceEvents,
+    Fixes,
+    Integers,
+    in_order,
+)
+from nearcast.fences.fence_index import COMES, DISAPPEARS, VISIT, FenceIndex
+from nearcast.fences.last_fixes import LastFixes
+from nearcast.fences.visits import NO_PLACE, FenceVisit, due, fire_due, follow_visit, settle_row
+from nearcast.space.motion import Time
+
+_NO_VISITS = np.empty(0, VISIT)
+
+
+class FenceEngine:
+    """Holds fences, the last fix of each entity, and the visits whose end is awaited."""
+
+    def __init__(self) -> None:
+        self.index = FenceIndex()
+        self.last = LastFixes()
+        self._visits: dict[int, dict[int, FenceVisit]] = {}  # by fence and entity
+        self._due: list[tuple[Time, int, int]] = []  # a heap of moment, fence, entity; some void
+        self._asking_outside: set[int] = set()  # fences that want `outside`
+
+    @property
+    def refused(self) -> int:
+        """Fixes that were older than the last one of their entity."""
+        return self.last.refused
+
+    # Fences
+
+    def put_fences(self, fences: FenceColumns, now: Time) -> FenceEvents:
+        """Add fences, or replace those that have the same numbers.
+
+        Who is inside of a new one is reported as `inside`, with the reason FENCE_ADDED, and counts
+        as having entered now. To one that is replaced, entities enter, or leave it, as the new area
+        differs from the old one.
+        """
+        numbers = fences.areas["number"]
+        if len(np.unique(numbers)) < len(numbers):
+            raise ValueError("a fence's number occurs twice in one request")
+        known = np.array([n in self.index.slots for n in numbers.tolist()], np.bool_)
+        gone, before, old = self._find_inside(numbers[known], DISAPPEARS, LEFT, now)
+        self.index.remove(numbers[known])
+        slots = self.index.put(fences, now)
+        self._asking_outside.difference_update(numbers.tolist())
+        asking = fences.areas["kinds"] & (1 << OUTSIDE) != 0
+        self._asking_outside.update(numbers[asking].tolist())
+        come, after, areas = self._find_inside(numbers[known], COMES, NONE, now)
+        stayed = np.intersect1d(_pairs(gone, before, old), _pairs(come, after, areas))
+        before = before[~np.isin(_pairs(gone, before, old), stayed)]
+        after = after[~np.isin(_pairs(come, after, areas), stayed)]
+        log = EventLog()
+        self._decide(gone, before, old, log)
+        self._decide(come, after, areas, log)
+        new = self.last.everybody(COMES, FENCE_ADDED, now)
+        if not known.all():
+            self._decide(new, self.index.find_among(new, slots[~known]), self.index.areas, log)
+        return in_order(log.events())
+
+    def remove_fences(self, numbers: Iterable[int], now: Time) -> FenceEvents:
+        """Remove fences; whoever is inside leaves. Unknown numbers do not matter."""
+        known = np.array([n for n in numbers if n in self.index.slots], np.int64)
+        log = EventLog()
+        self._decide(*self._find_inside(known, DISAPPEARS, FENCE_REMOVED, now), log)
+        for number in known.tolist():
+            area = self.index.areas[self.index.slots[number]]
+            for entity, visit in self._visits.pop(number, {}).items():  # they linger
+                report = log.reporter(area, entity)
+                if fire_due(visit, int(area["dwell"]), int(area["linger"]), now, report):
+                    report(LEAVE, visit.left, now, LEFT, visit.left_place, 0, NO_PLACE)
+        self._asking_outside.difference_update(known.tolist())
+        self.index.remove(known)
+        return in_order(log.events())
+
+    def _find_inside(self, numbers: Integers, what: int, reason: int, now: Time) -> Any:
+        """Everybody as rows, who of them is inside of these fences, and the fences' areas."""
+        rows = self.last.everybody(what, reason, now)
+        slots = np.array([self.index.slots[number] for number in numbers.tolist()], np.int64)
+        if not len(slots):
+            return rows, _NO_VISITS, self.index.areas
+        visits = self.index.find_among(rows, slots)
+        areas = self.index.areas[visits["slot"]]  # a copy: slots are used again
+        visits["slot"] = np.arange(len(visits))
+        return rows, visits, areas
+
+    # Fixes
+
+    def fixes(self, fixes: Fixes) -> FenceEvents:
+        """Where entities are. A fix that is older than the last one of its entity is refused."""
+        log = EventLog()
+        rows = self.last.take(fixes)
+        self._decide(rows, self.index.find(rows), self.index.areas, log)
+        if self._asking_outside:
+            slots = np.array([self.index.slots[n] for n in sorted(self._asking_outside)])
+            log.add(outside_events(rows, slots, self.index.table))
+        return in_order(log.events())
+
+    def withdraw(self, entities: Iterable[int], now: Time) -> FenceEvents:
+        """These entities are gone: they leave all fences. Unknown ones do not matter."""
+        log = EventLog()
+        rows = self.last.withdraw(np.fromiter(entities, np.int64), GONE, now)
+        self._decide(rows, self.index.find(rows), self.index.areas, log)
+        return in_order(log.events())
+
+    def advance(self, now: Time) -> FenceEvents:
+        """What becomes due up to and including this moment without a fix."""
+        log = EventLog()
+        rows = self.last.expire(EXPIRED, now)
+        if len(rows):
+            self._decide(rows, self.index.find(rows), self.index.areas, log)
+        while self._due and self._due[0][0] <= now:
+            _, number, entity = heappop(self._due)
+            visit = self._visits.get(number, {}).get(entity)
+            if visit is None:
+                continue
+            area = self.index.areas[self.index.slots[number]]
+            dwell, linger = int(area["dwell"]), int(area["linger"])
+            visit = fire_due(visit, dwell, linger, now, log.reporter(area, entity))
+            self._keep(number, entity, visit, NEVER)
+        return in_order(log.events())
+
+    def due(self) -> Time:
+        """The next moment at which `advance` may have something to do; NEVER: there is none."""
+        return min(self._due[0][0] if self._due else NEVER, self.last.next_expiry)
+
+    # Visits
+
+    def _decide(self, rows: Any, visits: Any, areas: Any, log: EventLog) -> None:
+        """Report what visits mean: in columns, but for fences with dwell or linger."""
+        if not len(visits):
+            return
+        stateful = is_stateful(areas, visits["slot"])
+        log.add(write_events(rows, visits, areas, stateful))
+        some = visits[stateful]
+        some = some[np.argsort(some["row"], kind="stable")]
+        entries, exits = spots_of(rows, some, areas)
+        earliest = 0
+        pairs = list(zip(some["row"].tolist(), some["slot"].tolist(), strict=True))
+        for k, (row, slot) in enumerate(pairs):
+            move, area, found = rows[row], areas[slot], some[k]
+            number, entity, decided = int(area["number"]), int(move["entity"]), int(move["t1"])
+            dwell, linger = int(area["dwell"]), int(area["linger"])
+            report = log.reporter(area, entity, int(move["reason"]) == FENCE_ADDED)
+            visit = self._visits.get(number, {}).get(entity)
+            before = NEVER if visit is None else due(visit, dwell, linger)
+            disappears = int(move["what"]) == DISAPPEARS
+            if k == 0 or pairs[k - 1] != pairs[k]:
+                visit = fire_due(visit, dwell, linger, decided - (not disappears), report)
+                # What was decided while it stood there is not followed by something earlier.
+                earliest = visit.entered + dwell if visit is not None and visit.dwelt else 0
+            visit = follow_visit(
+                visit, dwell, linger, decided,
+                (max(int(found["t_in"]), earliest), entries[k]) if found["begins"] else None,
+                (max(int(found["t_out"]), earliest), exits[k]) if found["ends"] else None,
+                int(move["reason"]) if disappears else LEFT, report,
+            )  # fmt: skip
+            if k + 1 == len(pairs) or pairs[k + 1] != pairs[k]:
+                visit = settle_row(visit, dwell, linger, decided, report)
+            self._keep(number, entity, visit, before)
+
+    def _keep(self, number: int, entity: int, visit: FenceVisit | None, before: Time) -> None:
+        """Remember the visit, and the moment at which it needs attention unless that is `before`."""
+        if visit is None:
+            inside = self._visits.get(number)
+            if inside is not None and inside.pop(entity, None) is not None and not inside:
+                del self._visits[number]
+            return
+        self._visits.setdefault(number, {})[entity] = visit
+        area = self.index.areas[self.index.slots[number]]
+        moment = due(visit, int(area["dwell"]), int(area["linger"]))
+        if moment < NEVER and moment != before:
+            heappush(self._due, (moment, number, entity))
+        if len(self._due) > 1024 and len(self._due) > 8 * sum(map(len, self._visits.values())):
+            self._drop_void_moments()
+
+    def _drop_void_moments(self) -> None:
+        """Visits that ended early have left their moments behind."""
+        self._due = [
+            (due(visit, int(area["dwell"]), int(area["linger"])), number, entity)
+            for number, inside in self._visits.items()
+            for area in (self.index.areas[self.index.slots[number]],)
+            for entity, visit in inside.items()
+        ]
+        heapify(self._due)
+
+
+def _pairs(rows: Any, visits: Any, areas: Any) -> Any:
+    """Fence and entity of each visit, as values that can be compared."""
+    pairs = np.empty(len(visits), [("fence", np.int64), ("entity", np.int64)])
+    pairs["fence"] = areas["number"][visits["slot"]]
+    pairs["entity"] = rows["entity"][visits["row"]]
+    return pairs

@@ -1,0 +1,234 @@
+"""Fence events by the definition, naively: one entity and one fence at a time, in fractions.
+
+An entity stands at its last fix until the next, to which it moves on a straight way. First all
+transitions (in, out) are listed with their times and with the moment at which they are known; then
+visits are formed from them, looking ahead as far as needed.
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import NamedTuple
+
+from nearcast.fences.events import (
+    CROSS,
+    DWELL,
+    ENTER,
+    EXPIRED,
+    INSIDE,
+    LEAVE,
+    LEFT,
+    NONE,
+    OUTSIDE,
+)
+
+Place = tuple[int, int]
+Span = tuple[Fraction, Fraction]
+NEVER = 2**62
+
+
+class Polygon(NamedTuple):
+    """Rings of vertices; inside is what is in an odd number of rings, and every border."""
+
+    rings: Sequence[Sequence[Place]]
+
+    def edges(self) -> list[tuple[Place, Place]]:
+        return [
+            (ring[k - 1], ring[k]) for ring in self.rings for k in range(len(ring))
+        ]  # fmt: skip
+
+    def contains(self, x: Fraction, y: Fraction) -> bool:
+        odd = False
+        for (ax, ay), (bx, by) in self.edges():
+            side = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
+            if side == 0 and min(ax, bx) <= x <= max(ax, bx) and min(ay, by) <= y <= max(ay, by):
+                return True
+            if (ay > y) != (by > y) and (side > 0) == (by > ay):
+                odd = not odd
+        return odd
+
+    def spans(self, p: Place, q: Place) -> list[Span]:
+        """All places where the way meets a border, and the pieces between that are inside."""
+        (px, py), (dx, dy) = p, (q[0] - p[0], q[1] - p[1])
+        cuts = {Fraction(0), Fraction(1)}
+        for (ax, ay), (bx, by) in self.edges():
+            ex, ey = bx - ax, by - ay
+            den = dx * ey - dy * ex
+            if den:
+                s = Fraction((ax - px) * ey - (ay - py) * ex, den)
+                u = Fraction((ax - px) * dy - (ay - py) * dx, den)
+                if 0 <= s <= 1 and 0 <= u <= 1:
+                    cuts.add(s)
+            elif dx or dy:
+                for vx, vy in ((ax, ay), (bx, by)):
+                    if (vx - px) * dy == (vy - py) * dx:
+                        s = Fraction((vx - px) * dx + (vy - py) * dy, dx * dx + dy * dy)
+                        if 0 <= s <= 1:
+                            cuts.add(s)
+        order = sorted(cuts)
+        spans = [(s, s) for s in order if self.contains(px + s * dx, py + s * dy)]
+        for a, b in zip(order, order[1:], strict=False):
+            middle = (a + b) / 2
+            if self.contains(px + middle * dx, py + middle * dy):
+                spans.append((a, b))
+        return join(spans)
+
+
+class Disc(NamedTuple):
+    """All that is within r of the centre."""
+
+    x: int
+    y: int
+    r: int
+
+    def contains(self, x: Fraction, y: Fraction) -> bool:
+        return (x - self.x) ** 2 + (y - self.y) ** 2 <= self.r**2
+
+    def spans(self, p: Place, q: Place) -> list[Span]:
+        fx, fy, dx, dy = p[0] - self.x, p[1] - self.y, q[0] - p[0], q[1] - p[1]
+        a, b, c = dx * dx + dy * dy, fx * dx + fy * dy, fx * fx + fy * fy - self.r**2
+        if a == 0:
+            return [(Fraction(0), Fraction(1))] if c <= 0 else []
+        if b * b < a * c:
+            return []
+        with localcontext(prec=60):
+            root = Fraction(Decimal(b * b - a * c).sqrt())
+        low, high = max(Fraction(0), (-b - root) / a), min(Fraction(1), (-b + root) / a)
+        return [(low, high)] if low <= high else []
+
+
+def join(spans: list[Span]) -> list[Span]:
+    joined: list[Span] = []
+    for low, high in sorted(spans):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], high)
+        else:
+            joined.append((low, high))
+    return joined
+
+
+class Fix(NamedTuple):
+    """Where the entity is at t, for ttl."""
+
+    t: int
+    place: Place
+    ttl: int = NEVER
+
+
+class Transition(NamedTuple):
+    """In or out at t, known at `known`, by the fix with this index or (-1) without one."""
+
+    comes: bool
+    t: int
+    known: int
+    fix: int
+    reason: int = LEFT
+
+
+class Told(NamedTuple):
+    """An event without its place."""
+
+    known: int
+    t: int
+    kind: int
+    reason: int = NONE
+    t_out: int = 0
+
+
+def transitions(area: Polygon | Disc, fixes: Sequence[Fix], until: int) -> list[Transition]:
+    """In and out by turns, in the order in which they are known."""
+    found: list[Transition] = []
+    last: Fix | None = None
+    for index, fix in enumerate(fixes):
+        inside = area.contains(*map(Fraction, fix.place))
+        if last is not None and last.t + last.ttl < fix.t:
+            if area.contains(*map(Fraction, last.place)):
+                end = last.t + last.ttl
+                found.append(Transition(False, end, end, -1, EXPIRED))
+            last = None
+        if last is None:
+            if inside:
+                found.append(Transition(True, fix.t, fix.t, index))
+        else:
+            for low, high in area.spans(last.place, fix.place):
+                times = [last.t + round(s * (fix.t - last.t)) for s in (low, high)]
+                if low > 0 or not area.contains(*map(Fraction, last.place)):
+                    found.append(Transition(True, times[0], fix.t, index))
+                if high < 1 or not inside:
+                    found.append(Transition(False, times[1], fix.t, index))
+        last = fix
+    if last is not None and last.t + last.ttl <= until:
+        if area.contains(*map(Fraction, last.place)):
+            end = last.t + last.ttl
+            found.append(Transition(False, end, end, -1, EXPIRED))
+    return found
+
+
+def when_dwelt(moment: int, came: Transition, went: Transition | None, until: int) -> int | None:
+    """When it is known that the entity is inside at `moment` or that the visit goes on later than
+    that; None: it is not, as far as this stay from `came` to `went` shows."""
+    end = until if went is None else went.t
+    if moment <= end and went is not None and came.fix == went.fix:
+        return came.known
+    if went is not None and came.fix != went.fix and moment < went.known:
+        end = max(end, moment)  # it stood inside, as far as was known by then
+    return max(moment, came.known) if moment <= end else None
+
+
+def pair_events(
+    area: Polygon | Disc, fixes: Sequence[Fix], dwell: int | None, linger: int, until: int
+) -> list[Told]:
+    """All events but `inside` and `outside` of the entity at this fence."""
+    moves = transitions(area, fixes, until)
+    told: list[Told] = []
+    k = 0
+    while k < len(moves):
+        entry = moves[k]
+        assert entry.comes
+        dwelt: int | None = None
+        stays = 0
+        while True:  # over the stays of one visit
+            came, went = moves[k], moves[k + 1] if k + 1 < len(moves) else None
+            k, stays = k + 2, stays + 1
+            if dwell is not None and dwelt is None:
+                dwelt = when_dwelt(entry.t + dwell, came, went, until)
+            if went is None:
+                break
+            if dwell is not None and dwelt is not None:  # nothing of this fence happens earlier
+                for j in range(k - 1, len(moves)):
+                    moves[j] = moves[j]._replace(t=max(moves[j].t, entry.t + dwell))
+                went = moves[k - 1]
+            left = went.t
+            if went.reason != LEFT or (stays == 1 and entry.fix == went.fix):
+                break  # it disappears, or has crossed
+            back = moves[k] if k < len(moves) else None
+            if back is None or back.t >= left + linger:
+                break
+            if back.fix != went.fix and left + linger < back.known:
+                break
+        crossed = went is not None and stays == 1 and entry.fix == went.fix
+        if crossed:
+            assert went is not None
+            told.append(Told(entry.known, entry.t, CROSS, NONE, went.t))
+        else:
+            told.append(Told(entry.known, entry.t, ENTER))
+        if dwell is not None and dwelt is not None:
+            told.append(Told(dwelt, entry.t + dwell, DWELL))
+        if went is not None and not crossed:
+            known = went.known
+            if went.reason == LEFT:
+                back = moves[k] if k < len(moves) else None
+                known = max(known, left + linger)
+                if back is not None and back.known < known:
+                    known = back.known
+            if known <= until:
+                told.append(Told(known, left, LEAVE, went.reason))
+    return sorted(told, key=lambda one: (one.known, one.t, one.kind))
+
+
+def fix_events(area: Polygon | Disc, fixes: Sequence[Fix]) -> list[Told]:
+    """`inside` or `outside` at every fix."""
+    return [
+        Told(fix.t, fix.t, INSIDE if area.contains(*map(Fraction, fix.place)) else OUTSIDE)
+        for fix in fixes
+    ]

@@ -1,0 +1,74 @@
+"""Random fences and fixes with small whole numbers, so that ways often touch borders exactly."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from nearcast.fences.areas import NEVER, FenceColumns, columns_of, polygon_columns
+from nearcast.fences.areas import Fence
+from nearcast.fences.events import FenceEvents, Fixes, fixes_of
+from nearcast.space.motion import Moving
+from nearcast.space.shapes import disc
+from support.fence_oracle import Disc, Fix, Polygon, Told
+
+# A power of two: fractions of ways that are whole microseconds or lie between two are exact floats.
+STEP = 2**20
+ALL_KINDS = 63
+whole = st.integers(-4, 4)
+places = st.tuples(whole, whole)
+rings = st.lists(places, min_size=3, max_size=6)
+polygons = st.lists(rings, min_size=1, max_size=2).map(Polygon)
+rectangles = st.tuples(whole, whole, st.integers(0, 3), st.integers(0, 3)).map(
+    lambda box: Polygon(
+        [[(box[0] - box[2], box[1] - box[3]), (box[0] + box[2], box[1] - box[3]),
+          (box[0] + box[2], box[1] + box[3]), (box[0] - box[2], box[1] + box[3])]]
+    )
+)  # fmt: skip
+discs = st.tuples(whole, whole, st.integers(0, 4)).map(lambda disc: Disc(*disc))
+areas = st.one_of(polygons, rectangles, discs)
+durations = st.sampled_from([0, STEP // 4, STEP // 2, STEP, 3 * STEP // 2, 4 * STEP])
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Fix]:
+    """The fixes of one entity."""
+    fixes, t = [], draw(st.integers(0, 3)) * STEP
+    for _ in range(draw(st.integers(1, 8))):
+        ttl = draw(st.sampled_from([NEVER, NEVER, NEVER, STEP // 2, STEP, 2 * STEP]))
+        fixes.append(Fix(t, draw(places), ttl))
+        t += draw(st.sampled_from([0, 1, 1, 2, 4])) * STEP
+    return fixes
+
+
+def put_area(
+    number: int, area: Polygon | Disc, dwell: int | None = None, linger: int = 0,
+    kinds: int = ALL_KINDS,
+) -> FenceColumns:  # fmt: skip
+    """The columns of one fence."""
+    if isinstance(area, Disc):
+        region = Moving(disc(area.x, area.y, area.r))
+        return columns_of([Fence(number, region, kinds, dwell, linger)], 0)
+    vertices = [vertex for ring in area.rings for vertex in ring]
+    starts = np.cumsum([0, *map(len, area.rings)])[:-1]
+    columns = polygon_columns([number], vertices, starts, [len(area.rings)], kinds)
+    columns.areas["dwell"] = NEVER if dwell is None else dwell
+    columns.areas["linger"] = linger
+    return columns
+
+
+def columns_of_fixes(rows: Sequence[tuple[int, Fix]]) -> Fixes:
+    """Of rows of entity and fix."""
+    return fixes_of(
+        [entity for entity, _ in rows], [fix.t for _, fix in rows],
+        np.array([fix.place for _, fix in rows], float).reshape(-1, 2),
+        ttl=[fix.ttl for _, fix in rows],
+    )  # fmt: skip
+
+
+def told(events: FenceEvents, entity: int, fence: int) -> list[Told]:
+    """The events of one pair, as the oracle tells them."""
+    some: Any = events[(events["entity"] == entity) & (events["fence"] == fence)]
+    names = ("fix_t", "t", "kind", "reason", "t_out")
+    return [Told(*row) for row in zip(*(some[name].tolist() for name in names), strict=True)]
