@@ -136,18 +136,3 @@ def outline_from_text(text: str) -> Outline:
 def pack(flat: list[float]) -> bytes:
     """Numbers as the coordinates of an outline."""
     return array("d", flat).tobytes()
-
-
-def check_motion(outline, moves, grows):
-    pass
-
-
-def touches_outline(area, other):
-    from nearcast.space.outline_touch import contains_point
-
-    o, h = area.outline, other.outline
-    lo, hi = (h.low, h.high) if h is not None else (-inf, inf)
-    return contains_point(
-        o.form, o.earth, numbers(o), o.starts, o.size, o.low, o.high, area.x, area.y, area.z,
-        other.x, other.y, other.z, lo, hi,
-    )
