@@ -11,6 +11,7 @@ they are decided (`fix_t`), then by time.
 """
 
 from collections.abc import Iterable
+from copy import copy
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -60,6 +61,12 @@ class FenceEngine:
     def refused(self) -> int:
         """Fixes that were older than the last one of their entity."""
         return self.last.refused
+
+    def without_entities(self) -> "FenceEngine":
+        """Another engine with the same fences, which both then share, and nobody in them."""
+        other = copy(self)
+        other.last, other._visits, other._due = LastFixes(), {}, []
+        return other
 
     # Fences
 

@@ -1,0 +1,46 @@
+"""Columns of longitude and latitude as columns of ECEF metres, and back.
+
+The definition is that of `space.earth`, whose functions are compiled here.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from nearcast.space import earth
+
+ecef = njit(inline="always")(earth.ecef)
+lon_lat = njit(inline="always")(earth.lon_lat)
+height_ratio = njit(inline="always")(earth.height_ratio)
+
+
+@njit(cache=True)
+def ecef_columns(lon: Any, lat: Any) -> Any:
+    """x, y and z of places on the surface, in metres."""
+    x, y, z = np.empty(len(lon)), np.empty(len(lon)), np.empty(len(lon))
+    for row in range(len(lon)):
+        x[row], y[row], z[row] = ecef(lon[row], lat[row])
+    return x, y, z
+
+
+@njit(cache=True)
+def lon_lat_columns(x: Any, y: Any, z: Any) -> Any:
+    """Longitude and latitude of places on the surface, in degrees."""
+    lon, lat = np.empty(len(x)), np.empty(len(x))
+    for row in range(len(x)):
+        lon[row], lat[row] = lon_lat(x[row], y[row], z[row])
+    return lon, lat
+
+
+@njit(cache=True)
+def raised_to_surface(x: Any, y: Any, z: Any) -> Any:
+    """The places on the surface in the same directions from the centre of the Earth.
+
+    Those of a straight way between two places, which leads below the surface, are then on the
+    great circle between them.
+    """
+    ratio = np.empty(len(x))
+    for row in range(len(x)):
+        ratio[row] = height_ratio(x[row], y[row], z[row])
+    return x / ratio, y / ratio, z / ratio
