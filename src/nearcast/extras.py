@@ -21,6 +21,7 @@ EXTRAS = {
     "grpc": "connect",
     "grpc_status": "connect",
     "zstandard": "connect",
+    "pyais": "earth",
     "qh3": "peers",
 }
 

@@ -293,6 +293,22 @@ def open_output(file: AnyPath) -> "pa.NativeFile":
         return files.open_output_stream(path)
 
 
+@contextmanager
+def writing_whole(file: AnyPath) -> Iterator["pa.NativeFile"]:
+    """Write a file piece by piece; it is there, complete, when the block ends without an error."""
+    hidden = file.with_name(f".{file.name}.unfinished")
+    try:
+        with open_output(hidden) as output:
+            yield output
+        if isinstance(hidden, Path):
+            os.replace(hidden, str(file))
+        else:
+            assert isinstance(file, RemotePath)
+            copy_file(hidden, file)
+    finally:
+        hidden.unlink(missing_ok=True)
+
+
 def copy_file(source: RemotePath, target: RemotePath) -> None:
     """Copy a file within its store; the content does not pass through here."""
     with _explained(target):

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.errors import TraceError
-from nearcast.pipeline.importers import NAMES_FILE, ImportSummary, import_movement
+from nearcast.pipeline.importers import ImportSummary, import_movement
 from nearcast.scenario import Scenario, from_json
 from nearcast.sim.run import simulate
-from nearcast.trace.reader import read
+from nearcast.trace.reader import NAMES_FILE, read
 from nearcast.trace.validate import validate
 from support.brute_force import expected
 from support.examples import examples

@@ -163,7 +163,7 @@ def test_shapes_of_whole_numbers_take_as_many_bytes_as_the_same_shapes_of_floats
     whole: Shape, broken: Shape
 ) -> None:
     assert msgspec.msgpack.encode(whole) == msgspec.msgpack.encode(broken)
-    _, *measures = msgspec.structs.astuple(whole)
+    _, *measures, _ = msgspec.structs.astuple(whole)
     assert {type(number) for number in measures} == {float}
 
 
@@ -293,7 +293,7 @@ compiled_overlap = njit(_call_the_kernel)
 
 
 def numbers(shape: Shape) -> tuple[int, float, float, float, float, float, float]:
-    kind, *rest = msgspec.structs.astuple(shape)
+    kind, *rest, _ = msgspec.structs.astuple(shape)
     x, y, z, rx, ry, rz = map(float, rest)
     return int(kind), x, y, z, rx, ry, rz
 

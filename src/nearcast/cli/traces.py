@@ -1,4 +1,4 @@
-"""`nearcast validate`, `import` and `merge`: check, make and combine traces."""
+"""`nearcast validate`, `import`, `export` and `merge`: check, make and combine traces."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from nearcast.cli.common import A_TRACE, FOR_A_TRACE, Parser, path_argument, write_json, write_lines
 
 if TYPE_CHECKING:
+    from nearcast.pipeline.importers import ImportSummary
     from nearcast.trace.validate import ValidationReport
 
 
@@ -51,9 +52,10 @@ def report_lines(report: "ValidationReport") -> list[str]:
 def add_import(commands: Any) -> Parser:
     command: Parser = commands.add_parser(
         "import",
-        help="turn recorded movement (CSV or Parquet) into a trace",
-        description="Columns t (seconds), entity, x, y[, z]: every fix moves the entity's area of"
-        " interest there and publishes its position.",
+        help="turn recorded movement into a trace",
+        description="CSV or Parquet with columns t (seconds), entity, x, y[, z]; or, on Earth, with"
+        " latitude and longitude; GPX; AIS (.nmea, .ais, .txt, .log); OpenSky's states (.json)."
+        " Every fix moves the entity's area of interest there and publishes its position.",
     )
     add = command.add_argument
     add(
@@ -67,7 +69,8 @@ def add_import(commands: Any) -> Parser:
         "--radius",
         type=float,
         metavar="R",
-        help="of the areas of interest (default: 1 %% of the world's longer side)",
+        help="of the areas of interest, on Earth in metres (default: 1 %% of the world's longer"
+        " side)",
     )
     add("--shape", default="disc", metavar="NAME", help="disc (default) or box")
     add(
@@ -81,19 +84,90 @@ def add_import(commands: Any) -> Parser:
 
 
 def run_import(arguments: argparse.Namespace) -> int:
+    from nearcast.cli.progress import StepMeter
     from nearcast.pipeline.importers import import_movement
     from nearcast.trace.validate import validate
 
-    import_movement(
-        arguments.file, arguments.trace,
-        radius=arguments.radius, shape=arguments.shape, motion=arguments.motion,
-    )  # fmt: skip
+    meter = StepMeter()
+    try:
+        done = import_movement(
+            arguments.file, arguments.trace,
+            radius=arguments.radius, shape=arguments.shape, motion=arguments.motion,
+            progress=meter,
+        )  # fmt: skip
+    finally:
+        meter.clear()
     report = validate(arguments.trace)
     if arguments.json:
-        write_json(report)
+        write_json({"imported": done, **report_columns(report)})
     else:
-        write_lines(*report_lines(report))
+        write_lines(*import_lines(done), *report_lines(report))
     return 1 if report.problems else 0
+
+
+def report_columns(report: "ValidationReport") -> dict[str, Any]:
+    return {name: getattr(report, name) for name in report.__struct_fields__}
+
+
+def import_lines(done: "ImportSummary") -> list[str]:
+    """What the file was, and what of it is not in the trace."""
+    from nearcast.pipeline.movement.fix_collector import utc_text
+
+    lines = []
+    if done.geometry == "earth":
+        times = (
+            "times in seconds, without a calendar"
+            if done.epoch_us is None
+            else f"from {utc_text(done.epoch_us)}"
+        )
+        lines.append(
+            f"on Earth: {done.rows['publications']:,} fixes of {done.entities:,} entities in"
+            f" {done.seconds:,.0f} s, {times}"
+        )
+    if done.skipped:
+        lines.append(f"{done.skipped:,} rows skipped; the first: {done.first_skipped}")
+    return [*lines, *done.notes]
+
+
+def add_export(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "export",
+        help="write the movement of a trace as GeoParquet, GeoJSON or CSV",
+        description="The places at which entities published, with times and altitudes: of a trace"
+        " of the Earth as longitude and latitude. GeoParquet and CSV have a row for each,"
+        " GeoJSON a feature for each entity.",
+    )
+    add = command.add_argument
+    add("trace", type=path_argument, metavar="TRACE", help=A_TRACE)
+    add("out", type=path_argument, metavar="OUT", help="OUT.parquet, OUT.geojson or OUT.csv")
+    command.set_defaults(run=run_export)
+    return command
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    from nearcast.cli.progress import StepMeter
+    from nearcast.pipeline.exporters import export_movement
+
+    meter = StepMeter()
+    try:
+        done = export_movement(arguments.trace, arguments.out, progress=meter)
+    finally:
+        meter.clear()
+    if arguments.json:
+        write_json(done)
+        return 0
+    earth = done.geometry == "earth"
+    places = "longitude and latitude" if earth else "x and y of a plane, without a reference system"
+    lines = [f"{done.rows:,} fixes in {done.file}: {places}"]
+    if not earth and done.file.endswith(".geojson"):
+        lines.append("most programs take the numbers of GeoJSON for degrees all the same")
+    if done.areas:
+        lines.append(f"{done.areas:,} publications to areas are left out: they are no positions")
+    if not done.calendar:
+        times = "are seconds" if done.file.endswith(".csv") else "count from 1970-01-01T00:00:00Z"
+        lines.append(f"the trace has no calendar: its times {times}")
+    write_lines(*lines)
+    return 0
 
 
 def add_merge(commands: Any) -> Parser:

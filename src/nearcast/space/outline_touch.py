@@ -11,13 +11,11 @@ the pipeline compile the very same source. What is exact:
 """
 
 from collections.abc import Sequence
-from math import atan2, inf, pi, sqrt
+from math import inf, sqrt
 
+from nearcast.space.earth import lon_lat
 from nearcast.space.outlines import BALL, CORRIDOR, POLYGON, SECTOR
 
-DEGREES = 180.0 / pi
-FLATTENING = 1 / 298.257223563  # of WGS84
-SQUASH = (1 - FLATTENING) ** 2  # 1 - e²
 AT_POLE = 1e-12  # m²: the square of the distance from the axis below which a point is the pole
 # Smaller differences count as none. All others are multiples of 2**-500, and their products
 # multiples of 2**-1000, so that no step of `turn` loses anything below the smallest number.
@@ -85,26 +83,34 @@ def settle(difference: float) -> float:
 
 
 def rings_contain(coordinates: Sequence[float], starts: Sequence[int], x: float, y: float) -> bool:
-    """Is the point inside an odd number of rings, or on the border of one?"""
+    """Is the point inside an odd number of rings, or on the border of one?
+
+    Most edges are above or below the point, and cost one comparison.
+    """
     inside = False
     rings, vertices = len(starts), len(coordinates) // 2
     for ring in range(rings):
-        end = starts[ring + 1] if ring + 1 < rings else vertices
-        ax, ay = coordinates[2 * end - 2], coordinates[2 * end - 1]
-        for k in range(starts[ring], end):
-            bx, by = coordinates[2 * k], coordinates[2 * k + 1]
-            if (ay > y) != (by > y):
+        end = 2 * (starts[ring + 1] if ring + 1 < rings else vertices)
+        j = end - 2
+        above = coordinates[j + 1] > y
+        for k in range(2 * starts[ring], end, 2):
+            by = coordinates[k + 1]
+            if (by > y) != above:
+                above = not above
+                ax, bx = coordinates[j], coordinates[k]
                 if ax > x and bx > x:
                     inside = not inside
                 elif ax >= x or bx >= x:
-                    side = turn(ax, ay, bx, by, x, y)
+                    side = turn(ax, coordinates[j + 1], bx, by, x, y)
                     if side == 0.0:
                         return True
-                    if (side > 0.0) == (by > ay):
+                    if (side > 0.0) == above:
                         inside = not inside
-            elif by == y and (bx == x or (ay == y and (ax < x) != (bx < x))):
-                return True
-            ax, ay = bx, by
+            elif by == y:
+                bx = coordinates[k]
+                if bx == x or (coordinates[j + 1] == y and (coordinates[j] < x) != (bx < x)):
+                    return True
+            j = k
     return inside
 
 
@@ -117,8 +123,8 @@ def earth_rings_contain(
     """
     if x * x + y * y <= AT_POLE:
         return latitude_occurs(coordinates, 90.0 if z > 0 else -90.0)
-    lon = settle(atan2(y, x) * DEGREES)
-    lat = settle(atan2(z, SQUASH * sqrt(x * x + y * y)) * DEGREES)
+    lon, lat = lon_lat(x, y, z)
+    lon, lat = settle(lon), settle(lat)
     if rings_contain(coordinates, starts, lon, lat):
         return True
     west, east = 180.0, -180.0
@@ -145,8 +151,8 @@ def turn(ax: float, ay: float, bx: float, by: float, x: float, y: float) -> floa
     left = (ax - x) * (by - y)
     right = (ay - y) * (bx - x)
     rounded = left - right
-    if abs(rounded) > DOUBTFUL * (abs(left) + abs(right)):
-        return rounded
+    if abs(rounded) >= DOUBTFUL * (abs(left) + abs(right)):
+        return rounded  # also 0, of factors that are 0
     terms = [0.0] * 12
     terms[0], terms[1] = product(ax, by)
     terms[2], terms[3] = product(-ax, y)

@@ -101,7 +101,7 @@ def box(x: float, y: float, rx: float, ry: float) -> Shape:
 
 def cuboid(x: float, y: float, z: float, rx: float, ry: float, rz: float) -> Shape:
     """A box in 3-D, by its centre and half-extents."""
-    return Shape(ShapeKind.BOX, *map(float, (x, y, z, rx, ry, rz)))
+    return Shape(ShapeKind.BOX, float(x), float(y), float(z), float(rx), float(ry), float(rz))
 
 
 EVERYWHERE = Shape(ShapeKind.BOX, 0.0, 0.0, 0.0, inf, inf, inf)

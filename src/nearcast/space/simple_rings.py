@@ -101,6 +101,8 @@ class _Edge(NamedTuple):
 
     left: Vertex
     right: Vertex
+    low: float  # the range of its y
+    high: float
     part: int
     ring: int
     vertex: int  # at which it begins in its ring
@@ -113,7 +115,7 @@ class _Edge(NamedTuple):
 def _refuse_crossings(parts: list[Part]) -> set[tuple[int, int]]:
     """Returns the rings, as pairs of part and ring, that touch another ring."""
     edges = [
-        _Edge(min(a, b), max(a, b), p, r, k)
+        _Edge(min(a, b), max(a, b), min(a[1], b[1]), max(a[1], b[1]), p, r, k)
         for p, part in enumerate(parts)
         for r, ring in enumerate(part)
         for k, (a, b) in enumerate(zip(ring, ring[1:] + ring[:1], strict=True))
@@ -158,6 +160,8 @@ def _place(status: list[_Edge], edge: _Edge) -> int:
 
 def _is_above(edge: _Edge, other: _Edge) -> bool:
     """At the left end of the one that begins later; if that is on the other, at its right end."""
+    if edge.low > other.high or edge.high < other.low:
+        return edge.low > other.high
     later, earlier = (edge, other) if edge.left >= other.left else (other, edge)
     side = _side(earlier, later.left) or _side(earlier, later.right)
     return side > 0 if later is edge else side < 0
@@ -169,11 +173,15 @@ def _side(edge: _Edge, place: Vertex) -> float:
 
 def _compare(one: _Edge, other: _Edge, several: bool, touching: set[tuple[int, int]]) -> None:
     """Refuse two edges that cross or lie on each other; note whose touch."""
+    if one.low > other.high or one.high < other.low:
+        return
     if max(one.left, other.left) > min(one.right, other.right):
         return  # as pairs: by x, and by y where both are vertical
     from_one = _side(one, other.left), _side(one, other.right)
+    if max(from_one) < 0 or min(from_one) > 0:
+        return
     from_other = _side(other, one.left), _side(other, one.right)
-    if max(from_one) < 0 or min(from_one) > 0 or max(from_other) < 0 or min(from_other) > 0:
+    if max(from_other) < 0 or min(from_other) > 0:
         return
     on_one_line = not any(from_one)
     meet_in_a_place = max(one.left, other.left) == min(one.right, other.right)

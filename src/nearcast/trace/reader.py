@@ -16,6 +16,11 @@ from nearcast.trace.sinks import SCENARIO, MemoryTrace, holds_trace, in_a_line
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
+PLANE, EARTH = "plane", "earth"
+# Settings of a scenario. The Unix time of t = 0 is in microseconds.
+GEOMETRY, EPOCH = "geometry", "epoch_us"
+NAMES_FILE = "names.json"  # the entities' names, in the order of their numbers; if they have any
+
 
 def folder(path: PathInput) -> AnyPath:
     """The trace's folder, if there is one."""
@@ -99,6 +104,39 @@ def scenario(path: PathInput) -> dict[str, Any]:
     if fault:
         raise TraceError(f"{file} {fault}")
     return value
+
+
+def settings(path: PathInput) -> dict[str, Any]:
+    """The settings of what was run; none if nothing is known of it."""
+    if not (folder(path) / SCENARIO).exists():
+        return {}
+    found = scenario(path).get("settings")
+    return found if isinstance(found, dict) else {}
+
+
+def trace_geometry(path: PathInput) -> str:
+    """In what coordinates a trace is: "plane", or "earth" if they are ECEF metres."""
+    return EARTH if settings(path).get(GEOMETRY) == EARTH else PLANE
+
+
+def trace_epoch(path: PathInput) -> int | None:
+    """The Unix time of t = 0 in microseconds, 0 for live runs; None if there is no calendar."""
+    epoch = settings(path).get(EPOCH)
+    if isinstance(epoch, int):
+        return epoch
+    live = "started" in settings(path)
+    return 0 if live else None
+
+
+def entity_names(path: PathInput) -> list[str]:
+    """The names of entities by their numbers, if the trace has them; else none."""
+    file = folder(path) / NAMES_FILE
+    if not file.exists():
+        return []
+    try:
+        return list(map(str, msgspec.json.decode(file.read_bytes(), type=list[str | int])))
+    except (OSError, msgspec.DecodeError) as error:
+        raise TraceError(f"cannot read {file}: {in_a_line(error)}") from error
 
 
 def version_fault(scenario: dict[str, Any]) -> str:

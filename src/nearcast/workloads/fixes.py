@@ -44,6 +44,7 @@ class Fixes(Struct, frozen=True):
     x: Numbers
     y: Numbers
     z: Numbers
+    altitude: Numbers | None = None  # on Earth: metres above the ellipsoid, NaN where not known
 
     @property
     def entities(self) -> int:
@@ -89,7 +90,23 @@ def read(path: PathInput, faster: float) -> Fixes:
     del table  # all is in the columns now, and sorting needs the memory
     check_values(file, columns)
     t = microseconds(file, columns.pop("t"), faster)
-    # Sorted by entity, then time, then place in the file; of equal moments the last one counts.
+    x, y, z = (columns.pop(name, None) for name in "xyz")
+    assert x is not None
+    assert y is not None
+    return sort_fixes(file, entity, entities, t, x, y, z)
+
+
+def sort_fixes(
+    file: str,
+    entity: Whole,
+    entities: int,
+    t: Whole,
+    x: Numbers,
+    y: Numbers,
+    z: Numbers | None = None,
+    altitude: Numbers | None = None,
+) -> Fixes:
+    """By entity, then time, then place in the file; of equal moments the last one counts."""
     order = np.lexsort((t, entity))
     t, entity = t[order], entity[order]
     last = np.append((t[1:] != t[:-1]) | (entity[1:] != entity[:-1]), True)
@@ -100,8 +117,11 @@ def read(path: PathInput, faster: float) -> Fixes:
             f"{file}: one entity has more than the {NUMBERS - 2:,} fixes we can number"
         )
     flat = np.broadcast_to(np.float64(0), len(t))  # takes no memory
-    x, y = columns.pop("x")[order], columns.pop("y")[order]
-    return Fixes(starts, t, x, y, columns["z"][order] if "z" in columns else flat)
+    return Fixes(
+        starts, t, x[order], y[order],
+        flat if z is None else z[order],
+        None if altitude is None else altitude[order],
+    )  # fmt: skip
 
 
 def is_csv(file: AnyPath) -> bool:

@@ -132,9 +132,12 @@ def tables_of_fixes(file: AnyPath, options: WorldOptions) -> tuple[pa.Table, pa.
     if radius is None:
         radius = max(high - low for low, high in zip(*fixes.corners, strict=True)) / 100
     area = importers.interest_columns(fixes, radius, "disc") | {"channel": "", "echo": False}
-    parts = list(importers.interest_and_publication_tables(fixes, area, False))
     interests, made = (
-        pa.concat_tables([part[name] for part in parts]) for name in ("interests", "publications")
+        pa.concat_tables([part[name] for part in parts])
+        for name, parts in (
+            ("interests", importers.interest_tables(fixes, area, False)),
+            ("publications", importers.publication_tables(fixes, "")),
+        )
     )
     sizes = pa.repeat(pa.scalar(options.payload, pa.int64()), len(made))
     return interests, made.set_column(

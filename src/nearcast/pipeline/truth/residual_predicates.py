@@ -22,17 +22,19 @@ from nearcast.matching.outline_table import OutlineTable, have_forms, publicatio
 from nearcast.model import predicates
 from nearcast.model.subscription import Filter, Formula, Value
 from nearcast.pipeline.truth import kernels
-from nearcast.space.motion import FOREVER, Moving
+from nearcast.space.motion import FOREVER
 from nearcast.space.outlines import outline_from_text
-from nearcast.space.shapes import Shape, ShapeKind
-from nearcast.trace.row_values import region_of
+from nearcast.space.shapes import Shape
+from nearcast.trace.row_values import region_of, shape_of
 
 FormulaBox = tuple[float, float, float, float, float, float]
 Integers = NDArray[np.int64]
 Places = NDArray[np.int32]
-SHAPE_COLUMNS = ("x", "y", "z", "rx", "ry", "rz")
-MOTION_COLUMNS = ("vx", "vy", "vz", "gx", "gy", "gz")
-NULLS: Mapping[str, Any] = {"until": None, "outline": None}
+# What a column holds that a table lacks.
+DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(("x", "y", "z", "rx", "ry", "rz", "vx", "vy", "vz", "gx", "gy", "gz"), 0.0),
+    "until": None, "outline": None,
+}  # fmt: skip
 NO_OUTLINE = -1
 
 
@@ -129,7 +131,8 @@ class ResidualPredicates:
             rows, place = np.unique(publications[undecided], return_inverse=True)
             spans, row = np.unique(places[undecided], return_inverse=True)
             shapes = _shapes(self._publications.take(rows))
-            regions = [_region(span) for span in self._spans.take(spans).to_pylist()]
+            areas = self._spans.take(spans).to_pylist()
+            regions = [region_of({**DEFAULTS, **area}) for area in areas]
             for k, i, j in zip(undecided.tolist(), place.tolist(), row.tolist(), strict=True):
                 allowed[k] = regions[j].touches(shapes[i], int(self._t[publications[k]]))
         return allowed
@@ -198,23 +201,5 @@ def _numbers(table: pa.Table, name: str) -> NDArray[np.float64]:
     return np.asarray(table.column(name).to_numpy())
 
 
-def _region(span: Mapping[str, Any]) -> Moving:
-    """The region of a row that may lack columns with defaults."""
-    return region_of(dict.fromkeys((*SHAPE_COLUMNS, *MOTION_COLUMNS), 0.0) | NULLS | dict(span))
-
-
 def _shapes(publications: pa.Table) -> list[Shape]:
-    names = publications.column("shape").to_pylist()
-    outlines = [None] * len(publications)
-    if "outline" in publications.column_names:
-        outlines = publications.column("outline").to_pylist()
-    sides = [
-        publications.column(name).to_pylist()
-        if name in publications.column_names
-        else [0.0] * len(publications)
-        for name in SHAPE_COLUMNS
-    ]
-    return [
-        Shape(ShapeKind[name.upper()], *numbers, None if text is None else outline_from_text(text))
-        for name, text, numbers in zip(names, outlines, zip(*sides, strict=True), strict=True)
-    ]
+    return [shape_of({**DEFAULTS, **row}) for row in publications.to_pylist()]
