@@ -131,21 +131,9 @@ def write_events(rows: Any, visits: Any, areas: Any, stateful: Any) -> Any:
 
 
 @njit(cache=True)
-def _fill_spots(rows: Any, visits: Any, areas: Any, entries: Any, exits: Any) -> None:
-    for k in range(len(visits)):
-        visit = visits[k]
-        row, area = rows[visit.row], areas[visit.slot]
-        entries[k, 0], entries[k, 1], entries[k, 2], entries[k, 3] = place_in_row(
-            area, row, visit.s_in
-        )
-        exits[k, 0], exits[k, 1], exits[k, 2], exits[k, 3] = place_in_row(area, row, visit.s_out)
-
-
-def spots_of(rows: Any, visits: Any, areas: Any) -> tuple[list[Spot], list[Spot]]:
-    """Where each visit begins and ends, and the direction of its way."""
-    entries, exits = np.empty((len(visits), 4)), np.empty((len(visits), 4))
-    _fill_spots(rows, visits, areas, entries, exits)
-    return list(map(tuple, entries.tolist())), list(map(tuple, exits.tolist()))
+def spots_of(row: Any, area: Any, visit: Any) -> Any:
+    """Where a visit begins and ends, and the direction of its way, twice."""
+    return place_in_row(area, row, visit.s_in), place_in_row(area, row, visit.s_out)
 
 
 @njit(cache=True)

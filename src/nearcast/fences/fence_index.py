@@ -47,7 +47,7 @@ ENTRY = np.dtype(
     + [(name, np.int32) for name in ("slot", "stamp", "iy", "iz")]
 )
 # A row is what an entity does: it comes to `p1`, goes from `p0` to `p1`, or disappears at `p0`.
-# The numbers of a place are x, y, z and height.
+# The numbers of a place are x, y, z and height. It stands at `p0` from t0 to t1.
 MOVE = np.dtype(
     [("entity", np.int64), ("t0", np.int64), ("t1", np.int64)]
     + [("p0", np.float64, 4), ("p1", np.float64, 4), ("what", np.int8), ("reason", np.int8)]
@@ -310,7 +310,7 @@ def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: An
     elif move.what == DISAPPEARS:
         if contains(area, coordinates, starts, p0):
             count, inside0 = 1, True
-            spans[0, 0] = spans[0, 1] = 0.0
+            spans[0, 0] = spans[0, 1] = 1.0  # of the time from t0 to t1
     else:
         where = NEAR_BORDER
         if area.form == POLYGON and not area.earth and p0[2] == p1[2] == area.z:

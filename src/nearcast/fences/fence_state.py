@@ -10,14 +10,15 @@ decided at a later moment; then it is that moment. Events of an entity come in t
 they are decided (`fix_t`), then by time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from heapq import heapify, heappop, heappush
+from math import nan
 from typing import Any
 
 import numpy as np
 
-from nearcast.fences.areas import NEVER, FenceColumns
+from nearcast.fences.areas import NEVER, Fence, FenceColumns, columns_of
 from nearcast.fences.event_columns import (
     EventLog,
     is_stateful,
@@ -30,6 +31,7 @@ from nearcast.fences.events import (
     FENCE_ADDED,
     FENCE_REMOVED,
     GONE,
+    INSIDE,
     LEAVE,
     LEFT,
     NONE,
@@ -41,10 +43,14 @@ from nearcast.fences.events import (
 )
 from nearcast.fences.fence_index import COMES, DISAPPEARS, VISIT, FenceIndex
 from nearcast.fences.last_fixes import LastFixes
+from nearcast.fences.moving_fences import MovingFences, PairVisit, place_shape, stand
 from nearcast.fences.visits import NO_PLACE, FenceVisit, due, fire_due, follow_visit, settle_row
-from nearcast.space.motion import Time
+from nearcast.space.motion import LATEST, SECOND, Time
 
 _NO_VISITS = np.empty(0, VISIT)
+
+
+LOOK_AHEAD = SECOND // 20  # while areas move, `due` is at most so far away
 
 
 class FenceEngine:
@@ -52,10 +58,14 @@ class FenceEngine:
 
     def __init__(self) -> None:
         self.index = FenceIndex()
+        self.moving = MovingFences()
         self.last = LastFixes()
         self._visits: dict[int, dict[int, FenceVisit]] = {}  # by fence and entity
         self._due: list[tuple[Time, int, int]] = []  # a heap of moment, fence, entity; some void
         self._asking_outside: set[int] = set()  # fences that want `outside`
+
+    def __len__(self) -> int:
+        return len(self.index) + len(self.moving.fences)
 
     @property
     def refused(self) -> int:
@@ -74,12 +84,14 @@ class FenceEngine:
         """Add fences, or replace those that have the same numbers.
 
         Who is inside of a new one is reported as `inside`, with the reason FENCE_ADDED, and counts
-        as having entered now. To one that is replaced, entities enter, or leave it, as the new area
-        differs from the old one.
+        as having entered now. One that is replaced is entered and left as its area changes; but one
+        that moved is removed first.
         """
         numbers = fences.areas["number"]
         if len(np.unique(numbers)) < len(numbers):
             raise ValueError("a fence's number occurs twice in one request")
+        log = EventLog()
+        log.add(self.remove_fences(self.moving.fences.keys() & set(numbers.tolist()), now))
         known = np.array([n in self.index.slots for n in numbers.tolist()], np.bool_)
         gone, before, old = self._find_inside(numbers[known], DISAPPEARS, LEFT, now)
         self.index.remove(numbers[known])
@@ -91,25 +103,53 @@ class FenceEngine:
         stayed = np.intersect1d(_pairs(gone, before, old), _pairs(come, after, areas))
         before = before[~np.isin(_pairs(gone, before, old), stayed)]
         after = after[~np.isin(_pairs(come, after, areas), stayed)]
-        log = EventLog()
         self._decide(gone, before, old, log)
         self._decide(come, after, areas, log)
-        new = self.last.everybody(COMES, FENCE_ADDED, now)
         if not known.all():
+            new = self.last.everybody(COMES, FENCE_ADDED, now)
             self._decide(new, self.index.find_among(new, slots[~known]), self.index.areas, log)
+        return in_order(log.events())
+
+    def put_moving(self, fences: Sequence[Fence], now: Time) -> FenceEvents:
+        """As `put_fences`, for fences that move or grow; one that stood still is removed first."""
+        log = EventLog()
+        log.add(self.remove_fences([f.number for f in fences if f.number in self.index.slots], now))
+        for fence in fences:
+            known = fence.number in self.moving.fences
+            rows = self.last.everybody(COMES, NONE if known else FENCE_ADDED, now)
+            old = []
+            if known:
+                standing = self.moving.find_standing(rows, [fence.number])
+                self._follow(standing, log)
+                old = self.moving.find(rows, [fence.number])
+            before = {int(pair.row["entity"]) for pair in old}
+            self.moving.put(fence, now)
+            new = self.moving.find(rows, [fence.number])
+            after = {int(pair.row["entity"]) for pair in new}
+            gone = [pair for pair in old if int(pair.row["entity"]) not in after]
+            columns = columns_of([fence], now)
+            self._follow([stand(pair.row, columns, now, False) for pair in gone], log)
+            self._follow([pair for pair in new if int(pair.row["entity"]) not in before], log)
         return in_order(log.events())
 
     def remove_fences(self, numbers: Iterable[int], now: Time) -> FenceEvents:
         """Remove fences; whoever is inside leaves. Unknown numbers do not matter."""
-        known = np.array([n for n in numbers if n in self.index.slots], np.int64)
+        wanted = set(numbers)
+        known = np.array([n for n in wanted if n in self.index.slots], np.int64)
+        moving = [n for n in wanted if n in self.moving.fences]
         log = EventLog()
         self._decide(*self._find_inside(known, DISAPPEARS, FENCE_REMOVED, now), log)
-        for number in known.tolist():
-            area = self.index.areas[self.index.slots[number]]
+        if moving:
+            rows = self.last.everybody(DISAPPEARS, FENCE_REMOVED, now)
+            self._follow(self.moving.find(rows, moving), log)
+        for number in [*known.tolist(), *moving]:
+            area = self._area(number, now)
             for entity, visit in self._visits.pop(number, {}).items():  # they linger
                 report = log.reporter(area, entity)
                 if fire_due(visit, int(area["dwell"]), int(area["linger"]), now, report):
                     report(LEAVE, visit.left, now, LEFT, visit.left_place, 0, NO_PLACE)
+        for number in moving:
+            self.moving.remove(number)
         self._asking_outside.difference_update(known.tolist())
         self.index.remove(known)
         return in_order(log.events())
@@ -131,41 +171,65 @@ class FenceEngine:
         """Where entities are. A fix that is older than the last one of its entity is refused."""
         log = EventLog()
         rows = self.last.take(fixes)
-        self._decide(rows, self.index.find(rows), self.index.areas, log)
+        self._decide_rows(rows, log)
         if self._asking_outside:
             slots = np.array([self.index.slots[n] for n in sorted(self._asking_outside)])
             log.add(outside_events(rows, slots, self.index.table))
+        for fence in self.moving.fences.values():
+            if fence.kinds & (1 << INSIDE | 1 << OUTSIDE):
+                self._report_positions(fence, rows[rows["what"] != DISAPPEARS], log)
         return in_order(log.events())
+
+    def _report_positions(self, fence: Fence, rows: Any, log: EventLog) -> None:
+        """`inside` and `outside` of a fence that moves."""
+        for row in rows:
+            t = int(row["t1"])
+            inside = fence.region.touches(place_shape(row["p1"].tolist()), t)
+            report = log.reporter(self._area(fence.number, t), int(row["entity"]))
+            spot = (*row["p1"][:3].tolist(), nan)
+            report(INSIDE if inside else OUTSIDE, t, t, NONE, spot, 0, NO_PLACE)
 
     def withdraw(self, entities: Iterable[int], now: Time) -> FenceEvents:
         """These entities are gone: they leave all fences. Unknown ones do not matter."""
         log = EventLog()
-        rows = self.last.withdraw(np.fromiter(entities, np.int64), GONE, now)
-        self._decide(rows, self.index.find(rows), self.index.areas, log)
+        self._decide_rows(self.last.withdraw(np.fromiter(entities, np.int64), GONE, now), log)
         return in_order(log.events())
 
     def advance(self, now: Time) -> FenceEvents:
         """What becomes due up to and including this moment without a fix."""
         log = EventLog()
-        rows = self.last.expire(EXPIRED, now)
-        if len(rows):
-            self._decide(rows, self.index.find(rows), self.index.areas, log)
+        self._decide_rows(self.last.expire(EXPIRED, now), log)
+        if self.moving.fences:
+            self._follow(self.moving.find_standing(self.last.everybody(COMES, NONE, now)), log)
+        self.moving.told_until = max(self.moving.told_until, now)
         while self._due and self._due[0][0] <= now:
             _, number, entity = heappop(self._due)
             visit = self._visits.get(number, {}).get(entity)
-            if visit is None:
-                continue
-            area = self.index.areas[self.index.slots[number]]
-            dwell, linger = int(area["dwell"]), int(area["linger"])
-            visit = fire_due(visit, dwell, linger, now, log.reporter(area, entity))
-            self._keep(number, entity, visit, NEVER)
+            if visit is not None:
+                area = self._area(number, now)
+                dwell, linger = int(area["dwell"]), int(area["linger"])
+                visit = fire_due(visit, dwell, linger, now, log.reporter(area, entity))
+                self._keep(area, entity, visit, NEVER)
         return in_order(log.events())
 
     def due(self) -> Time:
         """The next moment at which `advance` may have something to do; NEVER: there is none."""
-        return min(self._due[0][0] if self._due else NEVER, self.last.next_expiry)
+        moment = min(self._due[0][0] if self._due else NEVER, self.last.next_expiry)
+        if self.moving.in_motion:
+            moment = min(moment, self.moving.told_until + LOOK_AHEAD)
+        return moment
+
+    def _area(self, number: int, now: Time) -> Any:
+        if number in self.moving.fences:
+            return columns_of([self.moving.fences[number]], now).areas[0]
+        return self.index.areas[self.index.slots[number]]
 
     # Visits
+
+    def _decide_rows(self, rows: Any, log: EventLog) -> None:
+        if len(rows):
+            self._decide(rows, self.index.find(rows), self.index.areas, log)
+            self._follow(self.moving.find(rows), log)
 
     def _decide(self, rows: Any, visits: Any, areas: Any, log: EventLog) -> None:
         """Report what visits mean: in columns, but for fences with dwell or linger."""
@@ -175,40 +239,45 @@ class FenceEngine:
         log.add(write_events(rows, visits, areas, stateful))
         some = visits[stateful]
         some = some[np.argsort(some["row"], kind="stable")]
-        entries, exits = spots_of(rows, some, areas)
+        once = {row: rows[row] for row in some["row"].tolist()}
+        self._follow(
+            [PairVisit(once[int(visit["row"])], areas[visit["slot"]], visit) for visit in some], log
+        )
+
+    def _follow(self, pairs: list[PairVisit], log: EventLog) -> None:
+        """Report what visits mean to fences with a memory; in order of time for each pair."""
         earliest = 0
-        pairs = list(zip(some["row"].tolist(), some["slot"].tolist(), strict=True))
-        for k, (row, slot) in enumerate(pairs):
-            move, area, found = rows[row], areas[slot], some[k]
-            number, entity, decided = int(area["number"]), int(move["entity"]), int(move["t1"])
+        for k, (row, area, found) in enumerate(pairs):
+            number, entity, decided = int(area["number"]), int(row["entity"]), int(row["t1"])
             dwell, linger = int(area["dwell"]), int(area["linger"])
-            report = log.reporter(area, entity, int(move["reason"]) == FENCE_ADDED)
+            report = log.reporter(area, entity, int(row["reason"]) == FENCE_ADDED)
             visit = self._visits.get(number, {}).get(entity)
             before = NEVER if visit is None else due(visit, dwell, linger)
-            disappears = int(move["what"]) == DISAPPEARS
-            if k == 0 or pairs[k - 1] != pairs[k]:
+            disappears = int(row["what"]) == DISAPPEARS
+            if k == 0 or not _same_row(pairs[k - 1], pairs[k]):
                 visit = fire_due(visit, dwell, linger, decided - (not disappears), report)
                 # What was decided while it stood there is not followed by something earlier.
                 earliest = visit.entered + dwell if visit is not None and visit.dwelt else 0
+            entry, exit = spots_of(row, area, found)
             visit = follow_visit(
                 visit, dwell, linger, decided,
-                (max(int(found["t_in"]), earliest), entries[k]) if found["begins"] else None,
-                (max(int(found["t_out"]), earliest), exits[k]) if found["ends"] else None,
-                int(move["reason"]) if disappears else LEFT, report,
+                (max(int(found["t_in"]), earliest), entry) if found["begins"] else None,
+                (max(int(found["t_out"]), earliest), exit) if found["ends"] else None,
+                int(row["reason"]) if disappears else LEFT, report,
             )  # fmt: skip
-            if k + 1 == len(pairs) or pairs[k + 1] != pairs[k]:
+            if k + 1 == len(pairs) or not _same_row(pairs[k], pairs[k + 1]):
                 visit = settle_row(visit, dwell, linger, decided, report)
-            self._keep(number, entity, visit, before)
+            self._keep(area, entity, visit, before)
 
-    def _keep(self, number: int, entity: int, visit: FenceVisit | None, before: Time) -> None:
-        """Remember the visit, and the moment at which it needs attention unless that is `before`."""
+    def _keep(self, area: Any, entity: int, visit: FenceVisit | None, before: Time) -> None:
+        """Remember the visit, and the moment at which it needs attention unless it is `before`."""
+        number = int(area["number"])
         if visit is None:
             inside = self._visits.get(number)
             if inside is not None and inside.pop(entity, None) is not None and not inside:
                 del self._visits[number]
             return
         self._visits.setdefault(number, {})[entity] = visit
-        area = self.index.areas[self.index.slots[number]]
         moment = due(visit, int(area["dwell"]), int(area["linger"]))
         if moment < NEVER and moment != before:
             heappush(self._due, (moment, number, entity))
@@ -218,12 +287,17 @@ class FenceEngine:
     def _drop_void_moments(self) -> None:
         """Visits that ended early have left their moments behind."""
         self._due = [
-            (due(visit, int(area["dwell"]), int(area["linger"])), number, entity)
+            (moment, number, entity)
             for number, inside in self._visits.items()
-            for area in (self.index.areas[self.index.slots[number]],)
+            for area in (self._area(number, 0),)
             for entity, visit in inside.items()
+            if (moment := due(visit, int(area["dwell"]), int(area["linger"]))) < NEVER
         ]
         heapify(self._due)
+
+
+def _same_row(one: PairVisit, other: PairVisit) -> bool:
+    return one.row is other.row and bool(one.area["number"] == other.area["number"])
 
 
 def _pairs(rows: Any, visits: Any, areas: Any) -> Any:
@@ -232,3 +306,24 @@ def _pairs(rows: Any, visits: Any, areas: Any) -> Any:
     pairs["fence"] = areas["number"][visits["slot"]]
     pairs["entity"] = rows["entity"][visits["row"]]
     return pairs
+
+
+HISTORY_BATCH = 100_000
+
+
+def events_of_history(
+    fixes: Fixes, fences: FenceColumns, moving: Sequence[Fence] = (), until: Time = LATEST
+) -> FenceEvents:
+    """The events of all fixes, sorted by entity and time, up to and including `until`.
+
+    The same as a live engine reports that has all fences from the beginning. Entities do not
+    affect each other, so a history may be cut into parts by entity.
+    """
+    engine = FenceEngine()
+    engine.put_fences(fences, 0)
+    engine.put_moving(moving, 0)
+    found = [
+        engine.fixes(Fixes(*(column[begin : begin + HISTORY_BATCH] for column in fixes)))
+        for begin in range(0, len(fixes.entity), HISTORY_BATCH)
+    ]
+    return in_order(np.concatenate([*found, engine.advance(until)]))

@@ -61,7 +61,7 @@ class LastFixes:
     def _rows(self, where: Integers, what: int, reason: int, t: Any) -> Any:
         rows = np.zeros(len(where), MOVE)
         some = self._last[where]
-        rows["entity"], rows["t0"], rows["t1"] = some["entity"], t, t
+        rows["entity"], rows["t0"], rows["t1"] = some["entity"], np.minimum(some["t"], t), t
         rows["p0"] = rows["p1"] = some["place"]
         rows["what"], rows["reason"] = what, reason
         return rows
@@ -131,7 +131,7 @@ def take_fixes(t: Any, place: Any, height: Any, ttl: Any, where: Any, last: Any,
             continue
         if old.known and old.expires < t[i]:
             row = rows[n]
-            row.entity, row.t0, row.t1 = old.entity, old.expires, old.expires
+            row.entity, row.t0, row.t1 = old.entity, old.t, old.expires
             row.what, row.reason = DISAPPEARS, EXPIRED
             row.p0[:] = old.place
             row.p1[:] = old.place
