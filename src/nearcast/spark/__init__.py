@@ -10,7 +10,8 @@
 
 `spatial_join` finds which points are in which areas, `geofence` who entered and left which area,
 `judge` compares a log of deliveries with those that there should have been. All take DataFrames of
-Spark, classic or Connect, need no settings, and return DataFrames. This module needs the extra `spark`: pip install 'nearcast[spark]'.
+Spark, classic or Connect, need no settings, and return DataFrames. This module needs the extra
+`spark`: pip install 'nearcast[spark]'.
 """
 
 from nearcast.errors import ColumnsError

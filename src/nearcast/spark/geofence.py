@@ -84,11 +84,14 @@ def geofence(
         packed = read_fences(fences, places.earth, kept)
     frame = fixes.selectExpr(*selected)
     usable = usable_fixes(places)
+    # Otherwise each event is decided by a fix.
+    ending = rules.dwell is not None or rules.linger > 0 or ttl is not None
+    until = frame.where(usable) if ending else None
     if observation is not None:
         skipped = expr(f"count_if(NOT coalesce({usable}, FALSE))").alias("skipped")
         frame = frame.observe(observation, expr("count(1)").alias("fixes"), skipped)
     sent = send_fences(fixes.sparkSession, packed)
-    found = fence_events(frame.where(usable), sent, rules, places, kept)
+    found = fence_events(frame.where(usable), sent, rules, places, kept, until)
     kind = reader.kind(t)
     return found.selectExpr(
         *(

@@ -96,31 +96,37 @@ def fence_events(
     rules: FenceRules,
     places: FixPlaces,
     keep: tuple[str, ...] = (),
-    until: Time | None = None,
+    until: Time | DataFrame | None = None,
 ) -> DataFrame:
     """The events of fixes, with times in microseconds; in no order.
 
     `fixes` have the columns `entity`, `t` (microseconds), those of `places`, and perhaps `height`,
     `ttl` (microseconds; null: until the next fix) and `tie`, by which fixes of one moment are
     sorted. Nothing in them is null, infinite or NaN but `height` and `ttl`. What is decided after
-    `until` is left out; None: after the last of all fixes.
+    `until` is left out: a moment, or that of the last of these fixes.
     """
     ties = ["tie"] if "tie" in fixes.columns else list(places.given)
-    order = ["entity", "t", *ties]
-    sorted_fixes = fixes.repartition("entity").sortWithinPartitions(*order)
+    in_order = fixes.repartition("entity").sortWithinPartitions("entity", "t", *ties)
     schema = event_schema(places.shown, fixes.schema["entity"].dataType, keep)
-    found = sorted_fixes.mapInArrow(
+    found = in_order.mapInArrow(
         find_events(fences, rules, places, schema), from_arrow_schema(schema)
     )
-    if until is not None:
-        return found.where(f"fix_t <= {until}")
-    if rules.dwell is None and not rules.linger and "ttl" not in fixes.columns:
-        return found  # each event is decided by a fix
-    return query_sql(
-        "SELECT * FROM {found} WHERE fix_t <= (SELECT max(t) FROM {fixes})",
-        found=found,
-        fixes=fixes,
-    )
+    if until is None:
+        return found
+    if isinstance(until, DataFrame):
+        return query_sql(
+            "SELECT * FROM {found} WHERE fix_t <= (SELECT max(t) FROM {fixes})",
+            found=found,
+            fixes=until,
+        )
+    return found.where(f"fix_t <= {until}")
+
+
+def with_ttl(fixes: DataFrame, seconds: float | None) -> DataFrame:
+    """The same fixes, each of which holds so long."""
+    if seconds is None:
+        return fixes
+    return fixes.selectExpr("*", f"{micros('ttl', seconds)}L AS ttl")
 
 
 def event_schema(shown: tuple[str, ...], entity: DataType, keep: tuple[str, ...]) -> pa.Schema:

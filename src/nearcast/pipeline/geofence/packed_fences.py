@@ -119,11 +119,12 @@ def text_of(value: Any) -> str | None:
 def fences_of_shapes(fences: Sequence[tuple[Any, Shape]], earth: bool) -> PackedFences:
     """Fences from pairs of an id and a shape."""
     for name, shape in fences:
+        known_as = f"fence {str(name)[:SHOWN]!r}"
         if not isinstance(shape, Shape):
-            raise ValueError(f"fence {str(name)[:SHOWN]!r} must be a Shape, not {shape!r:.40}")
+            raise ValueError(f"{known_as} must be a Shape, not {type(shape).__name__}")
         if shape.outline is not None and shape.outline.earth != earth:
-            is_, are = ("on Earth", "in a plane") if shape.outline.earth else ("in a plane", "on Earth")
-            raise ValueError(f"fence {str(name)[:SHOWN]!r} is {is_}, the fixes are {are}")
+            where = ("in a plane", "on Earth")
+            raise ValueError(f"{known_as} is {where[not earth]}, the fixes are {where[earth]}")
     columns = columns_of_shapes(shape for _, shape in fences)
     return checked(PackedFences(columns, texts([str(name) for name, _ in fences]), {}))
 
