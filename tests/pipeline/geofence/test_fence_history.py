@@ -1,6 +1,8 @@
 """What workers do with sorted fixes: against the definition, told naively."""
 
+from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -26,7 +28,7 @@ from nearcast.pipeline.geofence.packed_fences import (
     texts,
 )
 from support.examples import examples
-from support.fence_oracle import Fix, Told, fix_events, pair_events
+from support.fence_oracle import Fix, Polygon, Told, fix_events, pair_events
 from support.fence_worlds import areas, durations, histories, put_area
 
 EVERY_EVENT = ("enter", "leave", "cross", "inside", "outside")
@@ -48,12 +50,8 @@ def batches(entities: list[list[Fix]], cuts: list[int]) -> list[pa.RecordBatch]:
     ]  # fmt: skip
     schema = pa.schema([("entity", pa.string()), ("t", pa.int64()), ("x", pa.float64()),
                         ("y", pa.float64()), ("ttl", pa.int64())])  # fmt: skip
-    table = pa.Table.from_pylist(rows, schema).combine_chunks()
     places = [0, *sorted(cut % (len(rows) + 1) for cut in cuts), len(rows)]
-    return [
-        pa.RecordBatch.from_pylist(rows[low:high], schema)
-        for low, high in zip(places, places[1:], strict=False)
-    ] or table.to_batches()
+    return [pa.RecordBatch.from_pylist(rows[low:high], schema) for low, high in pairwise(places)]
 
 
 def as_told(rows: list[dict[str, Any]], entity: str, fence: str) -> list[Told]:
@@ -80,11 +78,8 @@ def test_events_are_those_of_the_definition_however_fixes_are_cut(
     shapes: list[Any], entities: list[list[Fix]], dwell: int | None, linger: int,
     cuts: list[int], outside_rows: int,
 ) -> None:  # fmt: skip
-    fence_history.OUTSIDE_ROWS = outside_rows
-    rules = fence_rules(EVERY_EVENT, None if dwell is None else dwell / 1e6, linger / 1e6)
-    schema = event_schema(PLANE, StringType(), ())
-    work = find_events(packed(shapes), rules, FixPlaces(PLANE, PLANE), schema)
-    rows = [row for batch in work(iter(batches(entities, cuts))) for row in batch.to_pylist()]
+    with patch.object(fence_history, "OUTSIDE_ROWS", outside_rows):
+        rows = events_of(shapes, entities, dwell, linger, cuts)
     assert all((row["x_out"] is None) == (row["kind"] != "cross") for row in rows)
     for number, fixes in enumerate(entities):
         for fence, area in enumerate(shapes):
@@ -92,13 +87,20 @@ def test_events_are_those_of_the_definition_however_fixes_are_cut(
             assert as_told(rows, f"entity {number}", f"fence {fence}") == sorted(due)
 
 
+def events_of(
+    shapes: list[Any], entities: list[list[Fix]], dwell: int | None, linger: int, cuts: list[int]
+) -> list[dict[str, Any]]:
+    rules = fence_rules(EVERY_EVENT, None if dwell is None else dwell / 1e6, linger / 1e6)
+    schema = event_schema(PLANE, StringType(), ())
+    work = find_events(packed(shapes), rules, FixPlaces(PLANE, PLANE), schema)
+    return [row for batch in work(iter(batches(entities, cuts))) for row in batch.to_pylist()]
+
+
 def test_a_worker_reads_fences_once(monkeypatch: pytest.MonkeyPatch) -> None:
     received = []
     receive = SentFences.receive
     monkeypatch.setattr(SentFences, "receive", lambda self: received.append(1) or receive(self))
     square, other = ([(0, 0), (4, 0), (4, 4), (0, 4)],), ([(1, 0), (4, 0), (4, 4)],)
-    from support.fence_oracle import Polygon
-
     schema = event_schema(PLANE, StringType(), ())
     inside = [[Fix(0, (2, 2))]]
     for shape, count in ((square, 1), (square, 1), (other, 2), (square, 3)):

@@ -1,6 +1,7 @@
 """Fences as they are read, packed and sent."""
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_columns_are_those_of_all_fences_however_many_are_read_at_once(
 @pytest.mark.parametrize(
     ("features", "why"),
     [
-        ([feature(point(1, 2), id="gate")], "feature 0 ('gate'): a Point needs the property radius"),
+        ([feature(point(1, 2), id="a")], "feature 0 ('a'): a Point needs the property radius"),
         ([feature(SHAPES[1]), 5], "feature 1: it is no Feature: Expected `object`, got `int`"),
         ([{"type": "Feature", "id": [1]}], "feature 0: it is no Feature"),
         ([{"type": "Feature", "geometry": None}], "feature 0: GeoJSON is an object"),
@@ -74,9 +75,8 @@ def test_columns_are_those_of_all_fences_however_many_are_read_at_once(
     ],
 )  # fmt: skip
 def test_what_is_no_fence_is_named(features: list[Any], why: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=".+") as raised:
+    with pytest.raises(ValueError, match=re.escape(why)):
         read_fences(written(tmp_path, *features), earth=False)
-    assert why in str(raised.value)
 
 
 def test_what_is_no_collection_is_refused(tmp_path: Path) -> None:

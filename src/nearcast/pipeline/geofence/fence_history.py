@@ -163,7 +163,7 @@ def find_events(
         engine, texts = fence_engine(fences, rules)
         entities = EntityNumbers()
         at_once = OUTSIDE_ROWS // max(1, len(texts.ids)) if rules.kinds & 1 << OUTSIDE else 0
-        for batch in batches:
+        for batch in filter(len, batches):
             numbers = entities.take(batch.column("entity"))
             fixes = columns_of_fixes(batch, numbers, places)
             step = max(1, at_once or len(numbers))
