@@ -1,10 +1,34 @@
 /** Types of nearcast.js. Areas, options and messages are those of docs/reference/wire.md. */
 
 export type Value = boolean | number | string;
+/** In a plane x, y and perhaps z; on Earth longitude and latitude. */
 export type Place = [x: number, y: number] | [x: number, y: number, z: number];
+export type Geometry = "plane" | "earth";
 
-/** A point, a disc (r) or a box (rx, ry, rz), still, moving, on a path; a formula; {} is everywhere. */
+/** A geometry of GeoJSON, or a Feature of one: Polygon, MultiPolygon, LineString. */
+export interface GeoJson {
+  type: string;
+  [name: string]: unknown;
+}
+
+/**
+ * A point, a disc (r), a box (rx, ry, rz), a sector or a GeoJSON geometry, still, moving, on a path; a
+ * formula; {} is everywhere. On Earth lon and lat instead of x and y, or bounds, in degrees and metres.
+ */
 export interface Area {
+  geometry?: GeoJson;
+  /** Of a corridor around a LineString. */
+  half_width?: number;
+  /** Direction and angle in degrees, of a sector with the apex x, y and the radius r. */
+  sector?: [direction: number, angle: number];
+  lon?: number;
+  lat?: number;
+  /** Of the centre of a ball. */
+  alt?: number;
+  /** Heights in metres: only publications with an altitude in between. */
+  low?: number;
+  high?: number;
+  bounds?: [west: number, south: number, east: number, north: number];
   x?: number;
   y?: number;
   z?: number;
@@ -24,15 +48,20 @@ export interface Area {
   formula?: string;
 }
 
-/** Where something is published: a point, a disc or a box. */
+/** Where something is published: a point, a disc or a box in a plane; a point or a disc on Earth. */
 export interface Spot {
-  x: number;
-  y: number;
+  /** In a plane. */
+  x?: number;
+  y?: number;
   z?: number;
   r?: number;
   rx?: number;
   ry?: number;
   rz?: number;
+  /** On Earth: degrees, and metres above the ellipsoid. */
+  lon?: number;
+  lat?: number;
+  alt?: number;
 }
 
 export interface Message extends Spot {
@@ -54,9 +83,14 @@ export interface Message extends Spot {
 export interface Entity {
   entity: number;
   t: number;
-  x: number;
-  y: number;
+  /** In a plane. */
+  x?: number;
+  y?: number;
   z: number;
+  /** On Earth. */
+  lon?: number;
+  lat?: number;
+  alt?: number;
   name?: string;
   attributes: Record<string, Value>;
   payload: unknown;
@@ -140,6 +174,8 @@ export class Client {
   /** Addresses of other nodes of the cluster, as far as they are known. */
   readonly nodes: string[];
   readonly limits: Record<string, number>;
+  /** What coordinates are in the node's world. */
+  readonly geometry: Geometry;
   subscribe(area?: Area, options?: SubscribeOptions): Promise<Subscription>;
   publish(place: Spot, payload?: unknown, options?: PublishOptions): Promise<number>;
   withdraw(options?: { channel?: string; name?: string }): Promise<void>;

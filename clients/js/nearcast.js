@@ -70,8 +70,9 @@ export async function connect(url, options = {}) {
 // What is refused before it is sent: JSON would write null for NaN, and a node would take a disc
 // with a misspelt radius for a point.
 
-const PLACE_FIELDS = ["x", "y", "z", "r", "rx", "ry", "rz"];
+const PLACE_FIELDS = ["x", "y", "z", "r", "rx", "ry", "rz", "lon", "lat", "alt"];
 const MOTION_FIELDS = ["vx", "vy", "vz", "gx", "gy", "gz", "lasts", "speed", "to"];
+const OUTLINE_FIELDS = ["geometry", "half_width", "sector", "low", "high", "bounds"];
 const SUBSCRIBE_OPTIONS = [
   "filter", "channel", "echo", "variables", "watch", "linger", "rates", "closest", "budget", "inbox",
 ];
@@ -99,15 +100,36 @@ function checkNumbers(what, object) {
   }
 }
 
+/** In a plane x and y are needed, on Earth lon and lat; the node knows which of them. */
+function checkCentre(what, place) {
+  const earth = place.lon !== undefined || place.lat !== undefined;
+  const [first, second] = earth ? ["lon", "lat"] : ["x", "y"];
+  if (place[first] === undefined || place[second] === undefined) {
+    throw new Refused(`${what} needs ${first} and ${second}`);
+  }
+}
+
 function checkPlace(place) {
   checkNames("a publication's place", place, PLACE_FIELDS);
-  if (place.x === undefined || place.y === undefined) throw new Refused("a place needs x and y");
+  checkCentre("a place", place);
   checkNumbers("a publication's place", place);
 }
 
+function checkFinite(name, values, count) {
+  if (values === undefined) return;
+  if (!(Array.isArray(values) && values.length === count && values.every(Number.isFinite))) {
+    throw new Refused(`an area: ${name} must be ${count} finite numbers`);
+  }
+}
+
 function checkArea(area) {
-  checkNames("an area", area, [...PLACE_FIELDS, ...MOTION_FIELDS, "formula"]);
-  const { to, formula, ...numbers } = area;
+  checkNames("an area", area, [...PLACE_FIELDS, ...MOTION_FIELDS, ...OUTLINE_FIELDS, "formula"]);
+  const { to, formula, geometry, sector, bounds, ...numbers } = area;
+  checkFinite("sector", sector, 2);
+  checkFinite("bounds", bounds, 4);
+  if (geometry !== undefined && typeof geometry?.type !== "string") {
+    throw new Refused("an area: geometry must be a GeoJSON object");
+  }
   if (formula !== undefined && typeof formula !== "string") {
     throw new Refused("an area: formula must be a text");
   }
@@ -115,10 +137,8 @@ function checkArea(area) {
     throw new Refused("an area: to must be a list of places of two or three finite numbers");
   }
   checkNumbers("an area", numbers);
-  const given = Object.keys(area).length > 0 && formula === undefined;
-  if (given && (area.x === undefined || area.y === undefined)) {
-    throw new Refused("an area needs x and y");
-  }
+  const given = Object.keys(area).length > 0 && [formula, geometry, bounds].every((one) => !one);
+  if (given) checkCentre("an area", area);
 }
 
 function checkAttributes(attributes) {
@@ -188,6 +208,11 @@ export const areaAt = (area, seconds) => onward(area, seconds, false);
 export const walkingSeconds = (area) => legs(area).reduce((sum, leg) => sum + leg.seconds, 0);
 
 function legs(area) {
+  if (area.lon !== undefined && area.to) return circleLegs(area);
+  if (area.geometry && area.to) {
+    const { x, y } = areaCentre(area);
+    return legs({ ...area, geometry: undefined, x, y });
+  }
   let [x, y, z] = [area.x, area.y, area.z ?? 0];
   return (area.to ?? []).map((place) => {
     const from = [x, y, z];
@@ -200,8 +225,125 @@ function legs(area) {
 
 function onward(area, seconds, moving) {
   if (area.formula !== undefined && moving) return { formula: shiftTime(area.formula, seconds) };
-  if (area.x === undefined) return area; // a formula, or everywhere
+  if (area.lon !== undefined) return area.to ? alongCircles(area, seconds, moving) : area;
+  if (area.geometry && MOTION_FIELDS.some((name) => area[name] !== undefined)) {
+    return movedGeometry(area, seconds, moving);
+  }
+  if (area.x === undefined) return area; // a formula, bounds, a still polygon, or everywhere
   return area.to ? alongPath(area, seconds, moving) : movedAndGrown(area, seconds, moving);
+}
+
+/** The middle of the bounds of a polygon or line. */
+function areaCentre({ geometry }) {
+  const positions = positionsOf((geometry.geometry ?? geometry).coordinates);
+  const [x, y] = [0, 1].map((axis) => {
+    const ends = positions.map((position) => position[axis]);
+    return Math.min(...ends) / 2 + Math.max(...ends) / 2;
+  });
+  return { x, y };
+}
+
+/** A polygon or line in the plane goes where the middle of its bounds goes. */
+function movedGeometry({ geometry, half_width: halfWidth, ...rest }, seconds, moving) {
+  const { x, y } = areaCentre({ geometry });
+  const { x: toX, y: toY, ...now } = onward({ ...rest, x, y }, seconds, moving);
+  const shifted = shiftPositions(geometry, toX - x, toY - y);
+  return { ...now, geometry: shifted, ...(halfWidth === undefined ? {} : { half_width: halfWidth }) };
+}
+
+const positionsOf = (nested) =>
+  typeof nested[0] === "number" ? [nested] : nested.flatMap((inner) => positionsOf(inner));
+
+function shiftPositions(geometry, dx, dy) {
+  if (geometry.geometry) {
+    return { ...geometry, geometry: shiftPositions(geometry.geometry, dx, dy) };
+  }
+  const shift = (nested) => {
+    if (typeof nested[0] !== "number") return nested.map(shift);
+    const [x, y, ...more] = nested;
+    return [x + dx, y + dy, ...more];
+  };
+  return { ...geometry, coordinates: shift(geometry.coordinates) };
+}
+
+// On Earth (WGS84): places in ECEF metres, great circles in pieces of a kilometre, as the node has
+// them.
+
+const DEGREE = Math.PI / 180;
+const EQUATORIAL_RADIUS = 6_378_137;
+const FLATTENING = 1 / 298.257223563;
+const POLAR_RADIUS = EQUATORIAL_RADIUS * (1 - FLATTENING);
+const MEAN_RADIUS = (2 * EQUATORIAL_RADIUS + POLAR_RADIUS) / 3;
+const ECCENTRICITY2 = FLATTENING * (2 - FLATTENING);
+const PIECE_METRES = 1_000;
+const MOST_PIECES = 1_000;
+
+function ecef([lon, lat]) {
+  const [sine, cosine] = [Math.sin(lat * DEGREE), Math.cos(lat * DEGREE)];
+  const normal = EQUATORIAL_RADIUS / Math.sqrt(1 - ECCENTRICITY2 * sine * sine);
+  const across = normal * cosine;
+  return [
+    across * Math.cos(lon * DEGREE), across * Math.sin(lon * DEGREE),
+    normal * (1 - ECCENTRICITY2) * sine,
+  ];
+}
+
+function lonLat([x, y, z]) {
+  const across = (1 - ECCENTRICITY2) * Math.sqrt(x * x + y * y);
+  return [Math.atan2(y, x) / DEGREE, Math.atan2(z, across) / DEGREE];
+}
+
+/** The places at which the pieces of a great circle begin and end. */
+function greatCircle(from, to) {
+  const [a, b] = [from, to].map((place) => place.map((c) => c / Math.hypot(...place)));
+  const across = Math.hypot(
+    a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]);
+  const angle = Math.atan2(across, a[0] * b[0] + a[1] * b[1] + a[2] * b[2]);
+  const pieces = Math.ceil((angle * EQUATORIAL_RADIUS) / PIECE_METRES);
+  const count = Math.min(Math.max(pieces, 1), MOST_PIECES);
+  const places = [from];
+  for (let piece = 1; piece < count; piece++) {
+    const [s, t] = [Math.sin((angle * (count - piece)) / count), Math.sin((angle * piece) / count)];
+    const [x, y, z] = a.map((c, axis) => s * c + t * b[axis]);
+    const depth = Math.sqrt((x * x + y * y) / EQUATORIAL_RADIUS ** 2 + (z * z) / POLAR_RADIUS ** 2);
+    places.push([x / depth, y / depth, z / depth]);
+  }
+  return [...places, to];
+}
+
+function surfaceMetres(a, b) {
+  const chord = Math.hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]);
+  return 2 * MEAN_RADIUS * Math.asin(chord / (2 * MEAN_RADIUS));
+}
+
+/** Of each way to a place of `to`: the places of its pieces, their lengths, and how long it takes. */
+function circleLegs(area) {
+  let at = ecef([area.lon, area.lat]);
+  return area.to.map((place) => {
+    const places = greatCircle(at, ecef(place));
+    at = places.at(-1);
+    const metres = places.slice(1).map((end, piece) => surfaceMetres(places[piece], end));
+    const seconds = metres.reduce((sum, length) => sum + length, 0) / area.speed;
+    return { places, metres, seconds: Math.round(seconds * SECOND) / SECOND };
+  });
+}
+
+function alongCircles(area, seconds, moving) {
+  const { to, speed, ...rest } = area;
+  let left = Math.max(0, seconds) * speed;
+  for (const [number, { places, metres }] of circleLegs(area).entries()) {
+    for (const [piece, length] of metres.entries()) {
+      if (left < length) {
+        const share = left / length;
+        const [lon, lat] = lonLat(
+          places[piece].map((c, axis) => c + (places[piece + 1][axis] - c) * share));
+        return { ...rest, lon, lat, ...(moving ? { to: to.slice(number), speed } : {}) };
+      }
+      left -= length;
+    }
+  }
+  const [lon, lat] = to.at(-1) ?? [area.lon, area.lat];
+  return { ...rest, lon, lat };
 }
 
 function alongPath(area, seconds, moving) {
@@ -321,8 +463,9 @@ export class Subscription {
   deliver(message) {
     const known = this.inside.get(message.from);
     if (known && message.retain) {
-      const { t, x, y, z, attributes, payload } = message;
-      this.inside.set(message.from, { ...known, t, x, y, z, attributes, payload });
+      const { t, x, y, z, lon, lat, alt, attributes, payload } = message;
+      const place = lon === undefined ? { x, y, z } : { lon, lat, alt };
+      this.inside.set(message.from, { ...known, t, ...place, attributes, payload });
     }
     this.messages.put(message);
   }
@@ -350,7 +493,9 @@ export class Subscription {
 }
 
 const EVOLVING_FIELDS = ["vx", "vy", "vz", "gx", "gy", "gz", "to", "formula"];
-const isStill = (area) => area.x !== undefined && EVOLVING_FIELDS.every((key) => !area[key]);
+const isStill = (area) =>
+  [area.x, area.lon, area.geometry].some((one) => one !== undefined) &&
+  EVOLVING_FIELDS.every((key) => !area[key]);
 
 /** The last publications received, and for which subscriptions. */
 class RecentPublications {
@@ -612,6 +757,7 @@ export class Client {
     this.node = "";
     this.nodes = []; // addresses of others in the cluster
     this.limits = {};
+    this.geometry = "plane"; // or "earth": what coordinates are
     if (!this.#options.WebSocket) throw new Error(NO_WEBSOCKET);
   }
 
@@ -680,14 +826,17 @@ export class Client {
 
   /**
    * Move the area of every subscription to a still area to this place, at `speed` units per second,
-   * for one request each. Resolves to the seconds until the last one arrives.
+   * for one request each. On Earth discs go to a longitude and latitude along great circles, at metres
+   * per second; polygons and sectors stay. Resolves to the seconds until the last one arrives.
    */
   async moveTo(place, speed) {
     if (!isPlace(place)) throw new Refused("a place to go to is two or three finite numbers");
     checkNumbers("moveTo", { speed });
     const now = this.now();
+    const moves = ({ request: { area } }) =>
+      this.geometry !== "earth" || (area.lon !== undefined && !area.sector);
     const walks = [...this.#subscriptions.values()]
-      .filter((subscription) => subscription.followsClient)
+      .filter((subscription) => subscription.followsClient && moves(subscription))
       .map((subscription) => [subscription, { ...subscription.where(now), to: [place], speed }]);
     await Promise.all(walks.map(([subscription, area]) => subscription.changeArea(area, true)));
     return Math.max(0, ...walks.map(([, area]) => walkingSeconds(area)));
@@ -794,6 +943,7 @@ export class Client {
     this.entity = notice.entity;
     this.node = notice.node ?? "";
     this.limits = notice.limits ?? {};
+    this.geometry = notice.geometry ?? "plane";
     channel.maxFrameBytes = this.limits.frame ?? Infinity;
     this.#states.setLimits(this.limits);
     this.#setNodes(notice.nodes?.length ? notice.nodes : known.filter((url) => url !== channel.url));

@@ -24,7 +24,26 @@ if TYPE_CHECKING:
         TraceError,
     )
     from nearcast.server.in_process import World
+    from nearcast.space.earth_shapes import (
+        earth_ball,
+        earth_bounds,
+        earth_disc,
+        earth_point,
+        great_circle_line,
+        great_circle_path,
+    )
+    from nearcast.space.geojson import geojson_from_shape, shape_from_geojson
     from nearcast.space.motion import Moving, Path, line, path
+    from nearcast.space.outline_shapes import (
+        corridor,
+        earth_corridor,
+        earth_multipolygon,
+        earth_polygon,
+        earth_sector,
+        multipolygon,
+        polygon,
+        sector,
+    )
     from nearcast.space.shapes import Shape, ball, box, cuboid, disc, point
 
 __version__ = "0.1.0"
@@ -33,8 +52,11 @@ __all__ = [
     "Busy", "Client", "ClosedError", "Disconnected", "DroppedNotice", "Entered", "Entity",
     "ErrorNotice", "FormulaError", "HandedOver", "InvalidRequestError", "Left", "Message", "Moving",
     "NearcastError", "Path", "Reconnected", "Refused", "Shape", "Subscription", "TraceError",
-    "Unreadable", "WithheldNotice", "World", "ball", "box", "connect", "cuboid", "disc", "line",
-    "path", "point",
+    "Unreadable", "WithheldNotice", "World", "ball", "box", "connect", "corridor", "cuboid", "disc",
+    "earth_ball", "earth_bounds", "earth_corridor", "earth_disc", "earth_multipolygon",
+    "earth_point", "earth_polygon", "earth_sector", "geojson_from_shape", "great_circle_line",
+    "great_circle_path", "line", "multipolygon", "path", "point", "polygon", "sector",
+    "shape_from_geojson",
 ]  # fmt: skip
 
 _MODULES = {
@@ -47,7 +69,16 @@ _MODULES = {
         "TraceError",
     ),
     "server.in_process": ("World",),
+    "space.earth_shapes": (
+        "earth_ball", "earth_bounds", "earth_disc", "earth_point", "great_circle_line",
+        "great_circle_path",
+    ),
+    "space.geojson": ("geojson_from_shape", "shape_from_geojson"),
     "space.motion": ("Moving", "Path", "line", "path"),
+    "space.outline_shapes": (
+        "corridor", "earth_corridor", "earth_multipolygon", "earth_polygon", "earth_sector",
+        "multipolygon", "polygon", "sector",
+    ),
     "space.shapes": ("Shape", "ball", "box", "cuboid", "disc", "point"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

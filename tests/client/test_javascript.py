@@ -14,6 +14,8 @@ from picows import WSMsgType
 import nearcast
 from nearcast.client_protocol import messages
 from nearcast.server.server import Server
+from nearcast.space.earth_shapes import earth_disc, great_circle_line
+from nearcast.space.motion import Path as Way
 from nearcast.space.shapes import disc, point
 from support.javascript import CLIENTS, in_node, published
 from support.join_targets import address, quiet, run
@@ -533,7 +535,7 @@ def test_javascript_refuses_by_itself_what_is_plainly_wrong() -> None:
         reasons = [reason for _, reason in refused]
         assert reasons[0].startswith("an area: there is no radius; there are x, y, z, r, rx")
         assert reasons[1] == "an area: r must be a finite number, not NaN"
-        assert reasons[3].startswith("an area: there is no lat;")
+        assert reasons[3] == "this world is a plane: an area has x and y there, not lon"
         assert reasons[4] == "an area needs x and y"
         assert reasons[10] == "budget is NaN, which JSON cannot express"
         assert reasons[11].startswith("publish: there is no retained; there are retain")
@@ -584,5 +586,89 @@ def test_javascript_gives_up_who_says_nothing_readable() -> None:
             ((name, reason),) = await talking
         assert name == "ConnectionError"
         assert reason.startswith("a notice of the node is unreadable")
+
+    run(story())
+
+
+def test_javascript_knows_the_earth() -> None:
+    program = """
+        const [me, other] = [await nc.connect(url, { name: "me" }), await nc.connect(url)];
+        tell(me.geometry);
+        const ring = [[8, 47], [9, 47], [9, 48], [8, 48], [8, 47]];
+        const zone = await me.subscribe(
+          { geometry: { type: "Polygon", coordinates: [ring] }, low: 100 }, { watch: true });
+        const road = await me.subscribe(
+          { geometry: { type: "LineString", coordinates: [[8, 47], [9, 48]] }, half_width: 2000 });
+        const view = await me.subscribe({ lon: 8.5, lat: 47.4, r: 20000, sector: [0, 90] });
+        const bounds = await me.subscribe({ bounds: [179, 47, 9, 48] });
+        const disc = await me.subscribe({ lon: 8.5, lat: 47, r: 1000 });
+        tell(Math.round(await me.moveTo([8.5, 47.5], 1e6) * 1e6));
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        const { lon, lat } = disc.where(me.now());
+        tell([lon, lat]);
+        await other.publish({ lon: 8.5, lat: 47.5, alt: 150 }, "high", { retain: true });
+        const message = (await disc.messages.next()).value;
+        tell([message.payload, message.lon, message.lat, message.alt, message.x ?? null]);
+        tell(message.to);
+        tell((await me.nearby({ lon: 8.5, lat: 47.5, r: 10 })).map(({ lon, alt }) => [lon, alt]));
+        tell((await zone.changes().next()).value.enter.lat);
+        for (const wrong of [
+          () => me.subscribe({ x: 1, y: 2 }),
+          () => me.subscribe({ lon: 1 }),
+          () => me.subscribe({ bounds: [1, 2, 3] }),
+          () => me.subscribe({ geometry: "Polygon" }),
+          () => me.publish({ x: 1, y: 2 }, "?"),
+          () => me.publish({ lon: 1 }, "?"),
+        ]) {
+          tell(await wrong().then(() => "done", (why) => why.message));
+        }
+        me.close();
+        other.close();
+    """
+
+    async def story() -> None:
+        async with Server(quiet(geometry="earth")) as service:
+            told = await in_node(program, address(service))
+        seconds = great_circle_line(earth_disc(8.5, 47, 1000), (8.5, 47.5), 1e6)
+        assert isinstance(seconds, Way)
+        assert told == [
+            "earth", seconds.legs[-1].until, [8.5, 47.5],
+            ["high", 8.5, 47.5, 150, None], [1, 2, 3, 4, 5], [[8.5, 150]], 47.5,
+            "this world is the Earth: an area has lon and lat there, not x",
+            "an area needs lon and lat",
+            "an area: bounds must be 4 finite numbers",
+            "an area: geometry must be a GeoJSON object",
+            "this world is the Earth: a publication has lon and lat there, not x",
+            "a place needs lon and lat",
+        ]  # fmt: skip
+
+    run(story())
+
+
+def test_polygons_move_in_javascript_as_on_the_node() -> None:
+    program = """
+        const ring = [[0, 0], [8, 0], [8, 8], [0, 8], [0, 0]];
+        const area = { geometry: { type: "Polygon", coordinates: [ring] } };
+        tell(nc.areaAt({ ...area, vx: 2, vy: 1, lasts: 3 }, 2).geometry.coordinates[0][0]);
+        const way = { ...area, to: [[14, 4], [14, 14]], speed: 2 };
+        tell(nc.areaAt(way, 7).geometry.coordinates[0][0]);
+        tell(nc.walkingSeconds(way));
+        const me = await nc.connect(url);
+        const here = await me.subscribe(area);
+        tell(await me.moveTo([104, 4], 1e5));
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        tell(here.where(me.now()).geometry.coordinates[0][0]);
+        await me.publish({ x: 100, y: 8 }, "!");
+        const other = await nc.connect(url);
+        await other.publish({ x: 100, y: 8 }, "there");
+        tell((await here.messages.next()).value.payload);
+        me.close();
+        other.close();
+    """
+
+    async def story() -> None:
+        async with Server(quiet()) as service:
+            told = await in_node(program, address(service))
+        assert told == [[4, 2], [10, 4], 10, 0.001, [100, 0], "there"]
 
     run(story())

@@ -38,6 +38,7 @@ SENSIBLE: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("r", "rx", "ry", "rz"), st.floats(0, 100)),
     **dict.fromkeys(("retain", "echo", "watch"), st.booleans()),
     **dict.fromkeys(("name", "channel", "token"), st.sampled_from(["", "", "a", "é", "n" * 70])),
+    **dict.fromkeys(("lon", "lat", "alt"), st.sampled_from([None, None, None, 1.0])),
     "ticket": st.just(""),
     "payload": anything,
     "attributes": st.dictionaries(
@@ -214,7 +215,7 @@ DIFFERENCES: dict[str, tuple[bytes | None, bool, bytes | None, bool]] = {
     # is from a later version.
     "a field that there is not": (
         b'{"do":"publish","x":1,"y":1,"new":1,"id":3}', False,
-        packed(1, 1, 1, None, *FILL, 3, "", "new"), True,
+        packed(1, 1, 1, None, *FILL, 3, "", None, None, None, "new"), True,
     ),
     # JSON has no infinity; boxes may be unbounded.
     "an unbounded box": (

@@ -12,7 +12,7 @@ from msgspec.structs import fields
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
 from nearcast.client_protocol import close_codes, messages, websocket_framing
-from nearcast.client_protocol.geometry_json import Area, region_from_area
+from nearcast.client_protocol.geometry_json import EARTH, Area, Geometry, region_from_area
 from nearcast.errors import ConfigError
 from nearcast.model.subscription import Value
 from nearcast.server import gateway
@@ -35,6 +35,8 @@ TYPES: dict[Any, str] = {
     list[int]: "list of integers", list[str]: "list of texts",
     list[tuple[float, float]]: "list of [number, number]",
     list[list[float]] | None: "list of lists of numbers",
+    dict[str, Any] | None: "object", tuple[float, float] | None: "[number, number]",
+    tuple[float, float, float, float] | None: "[number, number, number, number]", Geometry: "text",
     Area: "area", messages.EntityState: "entity", list[messages.EntityState]: "list of entities",
 }  # fmt: skip
 
@@ -115,7 +117,12 @@ def test_the_documented_areas_are_accepted_as_written() -> None:
     written = [row[1].strip("`") for row in rows(section(WIRE, "Areas"), "| area | written")]
     for text in written:
         region_from_area(msgspec.json.decode(text, type=Area))
-    assert len(written) == 8
+    assert len(written) == 11
+    on_earth = rows(section(WIRE, "Earth"), "| area on Earth | written")
+    written = [row[1].strip("`") for row in on_earth]
+    for text in written:
+        region_from_area(msgspec.json.decode(text, type=Area), EARTH)
+    assert len(written) == 11
 
 
 def test_the_two_encodings_are_equivalent() -> None:

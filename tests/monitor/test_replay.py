@@ -10,11 +10,15 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.monitor import replay as module
 from nearcast.monitor.replay import TraceReplay
+from nearcast.space.earth import lon_lat
+from nearcast.space.earth_shapes import earth_bounds, earth_disc, great_circle_line
 from nearcast.space.motion import SECOND, Moving
-from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, point
+from nearcast.space.motion import Path as MotionPath
+from nearcast.space.outlines import POLYGON, Outline, pack
+from nearcast.space.shapes import EVERYWHERE, Shape, ShapeKind, ball, box, point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import TraceFolder
-from support.snapshot_reader import read, same
+from support.snapshot_reader import read, read_all, same
 
 NODES = 12
 SECONDS = 20
@@ -189,3 +193,54 @@ def test_a_folder_without_rows_is_refused_in_one_line(tmp_path: Path) -> None:
     TraceFolder(tmp_path / "empty", b'{"schema": 1}')
     with pytest.raises(TraceError, match="no rows"):
         TraceReplay(tmp_path / "empty")
+
+
+def test_on_earth_places_and_motions_are_in_degrees(tmp_path: Path) -> None:
+    """Half of the ships have sampled positions; all of them go east, across the antimeridian."""
+    path = tmp_path / "earth"
+    recorder = Recorder(TraceFolder(path, b'{"schema": 2, "settings": {"geometry": "earth"}}'))
+    starts = [(179.9 + number / 20, -20.0 + number) for number in range(6)]
+    ways: dict[int, Moving] = {}
+    for number, (lon, lat) in enumerate(starts):
+        way = great_circle_line(earth_disc(lon - 360 * (lon > 180), lat, 700.0), (-179.0, lat), 50)
+        leg = way.legs[0] if isinstance(way, MotionPath) else way
+        ways[number] = leg.stamped(SECOND)
+        recorder.interest(SECOND, Subscription(number, number, ways[number]))
+        for second in range(1, 5):
+            s = ways[number].at(second * SECOND)
+            if number % 2:
+                recorder.position(second * SECOND, number, s.x, s.y, s.z)
+    fence = earth_bounds(179.0, -21.0, -179.0, -14.0)
+    recorder.interest(SECOND, Subscription(9, 9, Moving(fence, since=SECOND)))
+    recorder.interest(SECOND, Subscription(10, 10, Moving(EVERYWHERE, since=SECOND)))
+    recorder.close()
+    t = 2 * SECOND + SECOND // 2
+    _, entities, areas, _, vertices = read_all(TraceReplay(path).world(t))
+    places = {row[0]: row[1:5] for row in entities}
+    assert sorted(places) == [*ways, 9]
+    for number, way in ways.items():
+        s, soon = way.at(t), way.at(t + SECOND // 10)
+        lon, lat = lon_lat(s.x, s.y, s.z)
+        east = (lon_lat(soon.x, soon.y, soon.z)[0] - lon + 180) % 360 - 180
+        x, y, vx, vy = places[number]
+        assert ((x - lon + 180) % 360 - 180, y) == pytest.approx((0, lat), abs=1e-7)
+        assert vx == pytest.approx(10 * east, rel=1e-3) and abs(vy) < 1e-4
+        (area,) = [row for row in areas if row[0] == number]
+        assert area[2:4] == pytest.approx((lon, lat), abs=1e-7)
+        assert area[4:6] == pytest.approx((s.rx, s.rx))
+    row = next(i for i, area in enumerate(areas) if area[0] == 9)
+    assert areas[row][2] % 360 == pytest.approx(180)
+    assert areas[row][3:6] == pytest.approx((-17.5, 1.0, 3.5))
+    assert {corner[0] for corner in vertices} == {row} and len(vertices) == 4
+
+
+def test_outlines_of_a_plane_are_drawn_where_their_area_is(tmp_path: Path) -> None:
+    outline = Outline(POLYGON, False, pack([-1.0, -1.0, 3.0, 0.0, 0.0, 2.0]), (0,))
+    shape = Shape(ShapeKind.BOX, 10.0, 20.0, 0.0, 3.0, 2.0, 0.0, outline)
+    recorder = Recorder(TraceFolder(tmp_path / "plane", b'{"schema": 2}'))
+    recorder.interest(SECOND, Subscription(1, 1, Moving(shape, (2.0, 0.0, 0.0), since=SECOND)))
+    recorder.position(3 * SECOND, 2, 0.0, 0.0, 0.0)
+    recorder.close()
+    _, _, areas, _, vertices = read_all(TraceReplay(tmp_path / "plane").world(3 * SECOND))
+    assert areas[0][:4] == (1, ShapeKind.BOX, 14.0, 20.0)
+    assert vertices == [(0, 0, -1, -1), (0, 0, 3, 0), (0, 0, 0, 2)]

@@ -17,10 +17,10 @@ from pyproj import Geod
 
 from nearcast.errors import TraceError
 from nearcast.pipeline import exporters
-from nearcast.pipeline.earth_columns import lon_lat_columns
 from nearcast.pipeline.exporters import export_movement
 from nearcast.pipeline.importers import ImportSummary, import_movement
 from nearcast.space.earth import LEG, chord_of, height_ratio
+from nearcast.trace.earth_columns import lon_lat_columns
 from nearcast.trace.reader import read, trace_epoch, trace_geometry
 from nearcast.trace.validate import validate
 from support.examples import examples

@@ -178,7 +178,7 @@ def broken_trace(root: Path) -> Path:
     at = pq.ParquetFile(damaged).metadata.row_group(1).column(0)
     content[at.data_page_offset + at.total_compressed_size - 1] ^= 1
     damaged.write_bytes(content)
-    other = begin_trace(root / "later", b'{"schema": 2}')
+    other = begin_trace(root / "later", b'{"schema": 3}')
     add_part(other, "deliveries", sound, 0)
     return trace
 
@@ -194,7 +194,7 @@ def test_broken_rows_and_files_are_set_aside_with_their_reasons(
     set_aside = sorted((row.run, row.file, row.row or -1, row.reason) for row in aside.collect())
     assert {row.table for row in aside.select("table").collect()} == {"deliveries"}
     assert set_aside == [
-        ("later", "scenario.json", -1, "says schema 2; we read 1"),
+        ("later", "scenario.json", -1, "says schema 3; this version reads 1 and 2"),
         ("walk", "deliveries/part-00000.parquet", 120, "t is below 0"),
         ("walk", "deliveries/part-00000.parquet", 121, "hops is null"),
         ("walk", "deliveries/part-00001.parquet", -1, set_aside[3][3]),
@@ -422,7 +422,7 @@ def test_columns_that_may_be_null_may_be_absent(spark: SparkSession, tmp_path: P
     save(notes, tmp_path / "new", "notes")
     joined = {"t": 1, "node": 2, "fact": "joined", "about": None, "value": None}
     assert reader.read(tmp_path / "new", "notes").to_pylist() == [joined]
-    assert reader.scenario(tmp_path / "new") == {"schema": 1}
+    assert reader.scenario(tmp_path / "new") == {"schema": 2}
 
 
 def test_a_job_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -26,6 +26,17 @@ KINDS: dict[str, Callable[[int], Any]] = {
     "faults while clients are handed over": lambda seed: run_cluster(handover_scenario(seed)),
     "clients that stay, and no excuse": check_staying_crowd,
 }
+# Seeds that once failed, and what was wrong.
+FOUND = {
+    ("mixed faults", 70002): "a state ended that was published right after a withdrawal",
+    ("servers that stand by", 3001): "clients wanted for ever what servers that crashed had got",
+    ("servers that stand by", 3023): "all who were in the mesh had crashed, and nobody founded it",
+}
+
+
+@pytest.mark.parametrize(("kind", "seed"), FOUND)
+def test_what_a_long_run_has_found_stays_found(kind: str, seed: int) -> None:
+    KINDS[kind](seed)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from msgspec import json
 
 from nearcast.model.subscription import Filter, Formula
+from nearcast.space.outlines import Outline, outline_from_text
 from nearcast.space.shapes import Shape, ShapeKind
 
 Deliveries = set[tuple[int, int]]  # publication, subscription
@@ -40,7 +41,7 @@ def wants(row: dict, publication: dict) -> bool:
         return False
     p = publication["t"]
     published = Shape(
-        KINDS[publication["shape"]], *(publication[c] for c in ["x", "y", "z", "rx", "ry", "rz"])
+        KINDS[publication["shape"]], *(publication[c] for c in PLACE), outline_of(publication)
     )
     if row["formula"] is not None:
         if not Formula(row["formula"], row["since"]).touches(published, p):
@@ -50,12 +51,17 @@ def wants(row: dict, publication: dict) -> bool:
         dt = (until - row["t"]) / 1e6
         x, y, z = (row[c] + row["v" + c] * dt for c in "xyz")
         rx, ry, rz = (max(row["r" + c] + row["g" + c] * dt, 0.0) for c in "xyz")
-        if not Shape(KINDS[row["shape"]], x, y, z, rx, ry, rz).touches(published):
+        shape = Shape(KINDS[row["shape"]], x, y, z, rx, ry, rz, outline_of(row))
+        if not shape.touches(published):
             return False
     if row["filter"] is None:
         return True
     attributes = json.decode(publication["attributes"] or "{}")
     return Filter(row["filter"], row["since"] or 0).accepts(attributes, p)
+
+
+def outline_of(row: dict) -> Outline | None:
+    return None if row["outline"] is None else outline_from_text(row["outline"])
 
 
 def delivered(deliveries: pa.Table) -> list[tuple[int, int]]:

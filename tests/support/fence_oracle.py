@@ -22,6 +22,9 @@ from nearcast.fences.events import (
     OUTSIDE,
 )
 
+from nearcast.space.motion import Moving
+from nearcast.space.shapes import point
+
 Place = tuple[int, int]
 Span = tuple[Fraction, Fraction]
 NEVER = 2**62
@@ -77,9 +80,9 @@ class Polygon(NamedTuple):
 class Disc(NamedTuple):
     """All that is within r of the centre."""
 
-    x: int
-    y: int
-    r: int
+    x: int | Fraction
+    y: int | Fraction
+    r: int | Fraction
 
     def contains(self, x: Fraction, y: Fraction) -> bool:
         return (x - self.x) ** 2 + (y - self.y) ** 2 <= self.r**2
@@ -92,7 +95,8 @@ class Disc(NamedTuple):
         if b * b < a * c:
             return []
         with localcontext(prec=60):
-            root = Fraction(Decimal(b * b - a * c).sqrt())
+            under = Fraction(b * b - a * c)
+            root = Fraction((Decimal(under.numerator) / Decimal(under.denominator)).sqrt())
         low, high = max(Fraction(0), (-b - root) / a), min(Fraction(1), (-b + root) / a)
         return [(low, high)] if low <= high else []
 
@@ -175,11 +179,51 @@ def when_dwelt(moment: int, came: Transition, went: Transition | None, until: in
     return max(moment, came.known) if moment <= end else None
 
 
+def moving_transitions(region: Moving, fixes: Sequence[Fix], until: int) -> list[Transition]:
+    """As `transitions`, for a disc that moves: every microsecond is looked at."""
+    found: list[Transition] = []
+    last: Fix | None = None
+    inside = False
+
+    def look(t: int, known_by: int, place: Place) -> bool:
+        now = region.touches(point(*place), t)
+        if now != inside:
+            found.append(Transition(now, t, t, known_by))
+        return now
+
+    for index, fix in enumerate([*fixes, None]):
+        end = until if fix is None else fix.t
+        if last is not None:
+            expires = last.t + last.ttl
+            gone = expires <= until if fix is None else expires < fix.t
+            for t in range(last.t, min(end, expires) + 1):
+                inside = look(t, -2 - t, last.place)
+            if gone and inside:
+                found.append(Transition(False, expires, expires, -1, EXPIRED))
+            if gone:
+                last, inside = None, False
+        if fix is None:
+            break
+        if last is None:
+            inside = look(fix.t, index, fix.place)
+        else:
+            shape = region.at(fix.t)
+            disc = Disc(Fraction(shape.x), Fraction(shape.y), Fraction(shape.rx))
+            ends = inside, region.touches(point(*fix.place), fix.t)
+            for low, high in disc.spans(last.place, fix.place):
+                if low > 0 or not ends[0]:
+                    found.append(Transition(True, fix.t, fix.t, index))
+                if high < 1 or not ends[1]:
+                    found.append(Transition(False, fix.t, fix.t, index))
+            inside = ends[1]
+        last = fix
+    return found
+
+
 def pair_events(
-    area: Polygon | Disc, fixes: Sequence[Fix], dwell: int | None, linger: int, until: int
+    moves: list[Transition], dwell: int | None, linger: int, until: int
 ) -> list[Told]:
-    """All events but `inside` and `outside` of the entity at this fence."""
-    moves = transitions(area, fixes, until)
+    """All events but `inside` and `outside` of an entity at a fence."""
     told: list[Told] = []
     k = 0
     while k < len(moves):

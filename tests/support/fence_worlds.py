@@ -58,6 +58,18 @@ def put_area(
     return columns
 
 
+def join_columns(some: Sequence[FenceColumns]) -> FenceColumns:
+    """Of several fences, as one request has them."""
+    areas = np.concatenate([one.areas for one in some])
+    doubles, starts = [len(one.coordinates) for one in some], [len(one.starts) for one in some]
+    areas["first"] += np.cumsum([0, *doubles])[:-1]
+    areas["ring"] += np.cumsum([0, *starts])[:-1]
+    return FenceColumns(
+        areas, np.concatenate([one.coordinates for one in some]),
+        np.concatenate([one.starts for one in some]),
+    )  # fmt: skip
+
+
 def columns_of_fixes(rows: Sequence[tuple[int, Fix]]) -> Fixes:
     """Of rows of entity and fix."""
     return fixes_of(

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from nearcast.pipeline.earth_columns import lon_lat_columns
 from nearcast.pipeline.movement.files import earth_reader, read_earth
 from nearcast.pipeline.movement.fix_collector import ImportedFixes
+from nearcast.trace.earth_columns import lon_lat_columns
 
 SECOND = 1_000_000
 

@@ -20,14 +20,16 @@ def interest(t: int, subscription: int, **changes: Any) -> Row:
     return {
         "t": t, "node": 7, "subscription": subscription, "shape": "box", **_PLACE,
         "rx": 1.0, "ry": 2.0, "rz": 3.0, **_REST, "until": None, "formula": None,
-        "since": None, "channel": "", "filter": None, "echo": False, "ended": False, **changes,
+        "since": None, "channel": "", "filter": None, "echo": False, "ended": False,
+        "outline": None, **changes,
     }  # fmt: skip
 
 
 def publication(t: int, number: int, **changes: Any) -> Row:
     return {
         "t": t, "node": 8, "publication": number, "shape": "point", **_PLACE,
-        "rx": 0.0, "ry": 0.0, "rz": 0.0, "channel": "", "attributes": None, "bytes": 10, **changes,
+        "rx": 0.0, "ry": 0.0, "rz": 0.0, "channel": "", "attributes": None, "bytes": 10,
+        "outline": None, **changes,
     }  # fmt: skip
 
 

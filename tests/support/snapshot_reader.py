@@ -5,30 +5,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast.monitor.snapshots import AREA, ENTITY
+from nearcast.monitor.snapshots import AREA, ENTITY, VERTEX
 
 Rows = list[tuple[float, ...]]
 
 
 def read(picture: bytes) -> tuple[float, Rows, Rows, Rows]:
     """The moment, and the rows of entities, areas and deliveries, sorted."""
-    t, *counts = np.frombuffer(picture, "<f8", 4)
-    entities, areas, deliveries = (int(count) for count in counts)
-    names = np.frombuffer(picture, "<f8", entities + areas + 2 * deliveries, 32)
-    rest: NDArray[Any] = np.frombuffer(picture, "<f4", -1, 32 + names.nbytes)
-    of_entities, of_areas = np.split(rest, [entities * (len(ENTITY) - 1)])
-    owners = names[entities : entities + areas]
-    pairs = names[entities + areas :].reshape(2, deliveries)
+    t, entities, areas, deliveries, _ = read_all(picture)
+    return t, sorted(entities), sorted(areas), sorted(deliveries)
+
+
+def read_all(picture: bytes) -> tuple[float, Rows, Rows, Rows, Rows]:
+    """The moment, and the rows of entities, areas, deliveries and vertices, as they are."""
+    t, *counts = np.frombuffer(picture, "<f8", 5)
+    entities, areas, deliveries, vertices = (int(count) for count in counts)
+    offset = 40
+
+    def take(kind: str, rows: int, columns: int) -> NDArray[Any]:
+        nonlocal offset
+        flat = np.frombuffer(picture, kind, rows * columns, offset)
+        offset += flat.nbytes
+        return flat.astype(np.float64).reshape(columns, rows)
+
+    names, owners = take("<f8", entities, 1), take("<f8", areas, 1)
+    pairs = take("<f8", deliveries, 2)
+    places, centres = take("<f8", entities, 2), take("<f8", areas, 2)
+    motions, kinds = take("<f4", entities, len(ENTITY) - 3), take("<f4", areas, 1)
+    extents = take("<f4", areas, len(AREA) - 4)
+    corners = take("<f4", vertices, len(VERTEX))
+    assert offset == len(picture)
     return (
         float(t),
-        _rows(names[:entities], of_entities.reshape(len(ENTITY) - 1, entities)),
-        _rows(owners, of_areas.reshape(len(AREA) - 1, areas)),
-        sorted(zip(*pairs.tolist(), strict=True)),
+        _rows(names, places, motions),
+        _rows(owners, kinds, centres, extents),
+        _rows(pairs),
+        _rows(corners),
     )
 
 
-def _rows(names: NDArray[Any], columns: NDArray[Any]) -> Rows:
-    return sorted(zip(names.tolist(), *columns.tolist(), strict=True))
+def _rows(*columns: NDArray[Any]) -> Rows:
+    return [tuple(row) for row in np.concatenate(columns).T.tolist()]
 
 
 def same(found: Rows, wanted: Rows) -> bool:

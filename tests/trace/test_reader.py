@@ -13,6 +13,7 @@ from nearcast.errors import TraceError
 from nearcast.trace.reader import digest, read, scenario
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import MemoryTrace
+from nearcast.trace.validate import validate
 from support.examples import examples
 from support.trace_rows import Row, columns, message, sound, write_part, write_trace
 
@@ -201,3 +202,13 @@ def test_the_digest_sees_a_row_more_and_a_row_in_another_table() -> None:
     elsewhere["positions"] = []
     seen = {digest(in_memory(rows)) for rows in (sound(), twice, elsewhere, {})}
     assert len(seen) == 4
+
+
+@pytest.mark.parametrize("table", ["interests", "publications"])
+def test_a_trace_of_schema_1_has_no_outlines(table: str, tmp_path: Path) -> None:
+    rows = [{**row, "outline": None} for row in sound()[table]]
+    content = columns(table, rows)
+    write_part(tmp_path / "trace", table, content.drop_columns("outline"))
+    (tmp_path / "trace" / "scenario.json").write_text('{"schema": 1}')
+    assert read(tmp_path / "trace", table).to_pylist() == sorted(rows, key=lambda row: row["t"])
+    assert not validate(tmp_path / "trace").problems

@@ -41,14 +41,18 @@ from nearcast.client.websocket import ClientLink, WebSocketLink
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL
 from nearcast.client_protocol.geometry_json import (
+    EARTH,
+    Area,
     AreaLike,
+    Geometry,
     area_from_region,
     as_region,
-    extent_fields,
+    publication_fields,
 )
 from nearcast.errors import InvalidRequestError
 from nearcast.model.subscription import Region, Value
 from nearcast.node import ClearTimer, SetTimer, Timer
+from nearcast.space.earth_shapes import earth_point
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import EVERYWHERE, Shape, point
 
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
 __all__ = ["Client", "ClientNotice", "Disconnected", "HandedOver", "Reconnected", "connect"]
 
 PARAMETERS = ClientParameters()
+_COUNTS = {2: "two", 3: "two or three"}
 
 
 def clock() -> Time:
@@ -88,7 +93,7 @@ class Client:
 
     `entity` is this client's number, under which others see it (`Message.source`, `Entity.entity`).
     `node` is the name of the node that serves it, `nodes` are the addresses of the others in the
-    cluster, and `limits` what the node allows.
+    cluster, `limits` what the node allows, and `geometry` what coordinates are: "plane" or "earth".
     """
 
     def __init__(
@@ -133,6 +138,10 @@ class Client:
     @property
     def limits(self) -> dict[str, float]:
         return self._core.limits
+
+    @property
+    def geometry(self) -> Geometry:
+        return self._core.geometry
 
     async def open(self) -> "Client":
         """Connect and join. OSError or Refused if that fails: only later losses are repaired."""
@@ -198,7 +207,7 @@ class Client:
         """
         region = as_region(where)
         request = wire.SubscribeRequest(
-            0, area_from_region(region), filter, channel, echo, variables or {},
+            0, self._area(region), filter, channel, echo, variables or {},
             watch, linger, list(rates), closest, budget,
         )  # fmt: skip
         check_request(request)
@@ -229,7 +238,8 @@ class Client:
     ) -> int:
         """Publish to every subscription whose area this point, disc or box touches.
 
-        `where`: a shape, or the coordinates of a point.
+        `where`: a shape, or the coordinates of a point: x, y and perhaps z; on Earth longitude,
+        latitude and perhaps altitude.
         `payload`: any value that MessagePack can carry.
         `retain`: this is the state of the entity on the channel from now on, which `nearby` and
         watching subscriptions see.
@@ -240,13 +250,10 @@ class Client:
         Returns the publication's number. With `confirm=False` it does not wait for the node's
         answer and returns 0; a refusal is then an `ErrorNotice` among the `notices`.
         """
-        shape = where if isinstance(where, Shape) else _point(where)
-        if shape == EVERYWHERE:
-            raise InvalidRequestError("a publication has a place")
-        r, rx, ry, rz = extent_fields(shape)
         request = wire.PublishRequest(
-            shape.x, shape.y, checked_payload(self._first_link.encoding, payload), retain,
-            checked_attributes(attributes), channel, shape.z, r, rx, ry, rz, name=name,
+            payload=checked_payload(self._first_link.encoding, payload), retain=retain,
+            attributes=checked_attributes(attributes), channel=channel, name=name,
+            **_place_fields(where, self._core.geometry),
         )  # fmt: skip
         link = await self._writable()
         if confirm:
@@ -269,21 +276,21 @@ class Client:
 
     async def nearby(self, where: AreaLike, channel: str = "", limit: int = 100) -> list[Entity]:
         """The entities with a retained state in this area now, the closest first."""
-        near = await self.ask(
-            wire.NearbyRequest(area_from_region(as_region(where)), channel, limit)
-        )
+        near = await self.ask(wire.NearbyRequest(self._area(as_region(where)), channel, limit))
         return [self._core.entity_of(entity) for entity in near.entities]
 
     async def move_to(self, place: Sequence[float], speed: float) -> float:
         """Move the area of every subscription that was made with a plain shape to `place`.
 
         The areas move in a straight line at `speed` units per second, each for one request: the
-        node computes where they are. Subscriptions to a motion, a path, a formula or everywhere
-        stay as they are, and so does this client's retained state. Returns the seconds until the
-        last area arrives.
+        node computes where they are. On Earth `place` is a longitude and a latitude, and discs go
+        there along great circles, at metres per second; polygons, corridors and sectors stay.
+        Subscriptions to a motion, a path, a formula or everywhere stay as they are, and so does
+        this client's retained state. Returns the seconds until the last area arrives.
         """
-        if not 2 <= len(place) <= 3:
-            raise InvalidRequestError("a place to move to is two or three numbers")
+        most = 2 if self._core.geometry == EARTH else 3
+        if not 2 <= len(place) <= most:
+            raise InvalidRequestError(f"a place to move to is {_COUNTS[most]} numbers")
         walks = self._core.walks(clock(), place, speed)
         await asyncio.gather(*(self._change_area(number, walk, True) for number, walk in walks))
         return max((sum(leg.duration or 0 for leg in w.legs) / SECOND for _, w in walks), default=0)
@@ -315,10 +322,13 @@ class Client:
     # Requests and those who wait for their answers.
 
     async def _change_area(self, number: int, region: Region | str, follows: bool) -> None:
-        request = wire.MoveRequest(number, area_from_region(region))
+        request = wire.MoveRequest(number, self._area(region))
         check_request(request)
         await self._writable()
         await self._answer(*self._core.move(clock(), request, region, follows))
+
+    def _area(self, region: Region | str) -> Area:
+        return area_from_region(region, self._core.geometry)
 
     async def _writable(self) -> ClientLink | None:
         """The link to the node that serves us, when it has room; None while requests wait."""
@@ -531,10 +541,21 @@ async def _close_link(link: ClientLink, opening: "asyncio.Task[None] | None") ->
     await link.close()
 
 
-def _point(place: Sequence[float]) -> Shape:
-    if not 2 <= len(place) <= 3:
+def _place_fields(where: Shape | Sequence[float], geometry: Geometry) -> dict[str, Any]:
+    """Where a publication is made, as fields of its request."""
+    if isinstance(where, Shape):
+        if where == EVERYWHERE:
+            raise InvalidRequestError("a publication has a place")
+        try:
+            return publication_fields(where, geometry)
+        except ValueError as why:
+            raise InvalidRequestError(str(why)) from None
+    if not 2 <= len(where) <= 3:
         raise InvalidRequestError("a place is two or three numbers")
-    return point(*place)
+    if geometry == EARTH:
+        earth_point(*where)  # a ValueError, if it is none; degrees are sent as they were given
+        return dict(zip(("lon", "lat", "alt"), map(float, where), strict=False))
+    return publication_fields(point(*where))
 
 
 def connect(

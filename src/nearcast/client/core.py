@@ -49,10 +49,13 @@ from nearcast.client.received import Disconnected, Entity, HandedOver
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
+from nearcast.client_protocol.geometry_json import EARTH, PLANE, Geometry
 from nearcast.errors import ClosedError, Refused
 from nearcast.model.subscription import Region
 from nearcast.node import ClearTimer, SetTimer, Timer
+from nearcast.space.earth_shapes import great_circle_path
 from nearcast.space.motion import Path, Time, path
+from nearcast.space.outlines import BALL, WHOLE
 from nearcast.space.shapes import EVERYWHERE
 
 
@@ -105,6 +108,7 @@ class ClientCore:
         self.node = ""  # the name of the node that serves us
         self.nodes: list[str] = []  # addresses of other nodes of the cluster, as far as known
         self.limits: dict[str, float] = {}
+        self.geometry: Geometry = PLANE  # of the world that the node serves
         self.phase = Phase.NEW
         # The connection to the node that serves us; None while requests wait. A publication that
         # needs no answer may be sent there without asking the core: see `published`.
@@ -296,7 +300,12 @@ class ClientCore:
         walks = []
         for number, state in self.subscriptions.items():
             here = state.where(t)
-            if state.follows_client and here is not None and here != EVERYWHERE:
+            if not state.follows_client or here is None or here == EVERYWHERE:
+                continue
+            if self.geometry == EARTH:
+                if here.outline is None or here.outline.form in (WHOLE, BALL):
+                    walks.append((number, great_circle_path(here, [place], speed)))
+            else:
                 x, y, z = (*place, here.z)[:3]
                 walks.append((number, path(here, [(x, y, z)], speed)))
         return walks
@@ -458,6 +467,7 @@ class ClientCore:
         self._end_joining(connection)
         former, self._current = self._current, connection
         self.entity, self.node, self.limits = notice.entity, notice.node, notice.limits
+        self.geometry = notice.geometry
         known = self.nodes if former is None or former.url is None else [*self.nodes, former.url]
         self._set_nodes(notice.nodes or [url for url in known if url != connection.url])
         self.states.set_limits(notice.limits)

@@ -62,8 +62,9 @@ class MessageOrder:
             payload = self._encoding.try_decode_payload(payload)
         message = Message(
             notice.source, notice.publication, notice.t,
-            notice.x, notice.y, notice.z, notice.r, notice.rx, notice.ry, notice.rz,
+            notice.x or 0.0, notice.y or 0.0, notice.z, notice.r, notice.rx, notice.ry, notice.rz,
             payload, notice.attributes, notice.channel, notice.retain, to,
+            notice.lon, notice.lat, notice.alt,
         )  # fmt: skip
         if message.retain and self.presence_known:
             for number in to:
@@ -76,5 +77,6 @@ class MessageOrder:
         """An entity as the application sees it."""
         payload = self._encoding.try_decode_payload(state.payload)
         return Entity(
-            state.entity, state.t, state.x, state.y, state.z, state.name, state.attributes, payload
-        )
+            state.entity, state.t, state.x or 0.0, state.y or 0.0, state.z, state.name,
+            state.attributes, payload, state.lon, state.lat, state.alt,
+        )  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from nearcast.client_protocol.close_codes import ABNORMAL
-from nearcast.client_protocol.geometry_json import shape_from_fields
+from nearcast.client_protocol.geometry_json import place_shape
 from nearcast.model.subscription import Value
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
@@ -17,7 +17,7 @@ class Message(Struct, frozen=True):
     source: int  # the entity that published it
     publication: int  # its number, unique on the node and in its cluster
     t: Time  # when it was accepted: microseconds of Unix time by the node's clock
-    x: float  # the centre of where it was published
+    x: float  # the centre of where it was published; 0 on Earth
     y: float
     z: float
     r: float | None  # the radius, of a disc or ball
@@ -29,11 +29,14 @@ class Message(Struct, frozen=True):
     channel: str
     retain: bool  # it is the publisher's state from now on
     to: list[int]  # the numbers of the subscriptions that it is for (`Subscription.number`)
+    lon: float | None = None  # on Earth: where it was published, in degrees
+    lat: float | None = None
+    alt: float | None = None  # its altitude in metres, if it has one
 
     @property
     def shape(self) -> Shape:
         """Where it was published: a point, a disc, a ball or a box."""
-        return shape_from_fields(self.x, self.y, self.z, self.r, self.rx, self.ry, self.rz)
+        return place_shape(self)
 
 
 class Entity(Struct, frozen=True):
@@ -41,12 +44,15 @@ class Entity(Struct, frozen=True):
 
     entity: int  # its number; that of its client is `Client.entity`
     t: Time  # when the state was published: microseconds of Unix time by the node's clock
-    x: float  # where
+    x: float  # where; 0 on Earth
     y: float
     z: float
     name: str  # of its client, or the `name` under which it was published
     attributes: dict[str, Value]
     payload: Any
+    lon: float | None = None  # on Earth: where, in degrees
+    lat: float | None = None
+    alt: float | None = None  # its altitude in metres, if it has one
 
 
 class Entered(Struct, frozen=True):

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from nearcast.client.received import Change, Entered, Entity, Left, Message
-from nearcast.client_protocol.geometry_json import Area, area_from_region, shift_time
+from nearcast.client_protocol.geometry_json import EARTH, PLANE, Area, area_from_region, shift_time
 from nearcast.client_protocol.messages import SubscribeRequest
 from nearcast.model.commands import continue_region
 from nearcast.model.subscription import Region
@@ -64,9 +64,13 @@ class SubscriptionState:
             seconds = max(0, t - self.area_since) / SECOND
             formula = shift_time(request.area.formula, seconds, names)
             return replace(request, area=Area(formula=formula)), self.region
-        assert not isinstance(self.region, str)
+        assert isinstance(self.region, Moving | Path)
         region = continue_region(self.region, t).stamped(0)
-        return replace(request, area=area_from_region(region)), region
+        legs = self.region.legs if isinstance(self.region, Path) else (self.region,)
+        if not any(leg.moves for leg in legs):  # as it was asked for, to the last digit
+            return request, region
+        geometry = PLANE if request.area.lon is None else EARTH  # what moves there has a centre
+        return replace(request, area=area_from_region(region, geometry)), region
 
     # Who is inside.
 
@@ -77,6 +81,7 @@ class SubscriptionState:
             self.inside[message.source] = Entity(
                 known.entity, message.t, message.x, message.y, message.z,
                 known.name, message.attributes, message.payload,
+                message.lon, message.lat, message.alt,
             )  # fmt: skip
 
     def set_inside(self, entities: list[Entity]) -> list[Change]:

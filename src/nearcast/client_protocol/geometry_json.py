@@ -3,25 +3,43 @@
 {"x": 3, "y": 4}                                    a point
 {"x": 3, "y": 4, "r": 50}                           a disc; a ball if "z" is given
 {"x": 3, "y": 4, "rx": 6, "ry": 4}                  a box by its centre and half-extents
+{"x": 3, "y": 4, "r": 50, "sector": [90, 60]}       a view in +y (90°), 60° wide
+{"geometry": {"type": "Polygon", …}}                GeoJSON; a line has a "half_width" too
 {..., "vx": 1, "vy": 2, "gx": 0.5, "lasts": 10}     moving and growing, for ten seconds
 {..., "to": [[9, 4], [9, 9]], "speed": 2}           a path through these places, which it then keeps
 {"formula": "x >= -3 + t, x <= 3 + t"}              predicates, `t` in seconds from now
 {}                                                  everywhere
 
+On Earth (`earth_json`):
+{"lon": 8.5, "lat": 47.4}                           a place, in degrees
+{"lon": 8.5, "lat": 47.4, "r": 500}                 a disc, in metres; a true ball if "alt" is given
+{"bounds": [5.9, 45.8, 10.5, 47.8]}                 west, south, east, north
+{..., "low": 0, "high": 120}                        heights, in metres above the ellipsoid
+{..., "to": [[8.6, 47.4]], "speed": 20}             along great circles, in metres per second
+and "sector", "geometry" and {} as above; directions are degrees clockwise from north.
+
 A node reads an area with `region_from_area`; a client writes one with `area_from_region`.
 """
 
 from math import dist, inf
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nearcast.client_protocol import earth_json
 from nearcast.model.expressions import TIME, ExpressionParser
 from nearcast.model.subscription import Formula, Region
+from nearcast.space.geojson import geojson_from_shape, shape_from_geojson
 from nearcast.space.motion import SECOND, Moving, Path, path
+from nearcast.space.outline_shapes import sector
+from nearcast.space.outlines import SECTOR, numbers
 from nearcast.space.shapes import EVERYWHERE, Shape, ShapeKind, Vector
 
+Geometry: TypeAlias = Literal["plane", "earth"]  # of a world: what its coordinates are
+PLANE: Geometry = "plane"
+EARTH: Geometry = "earth"
+NO_FORMULA = "a world on Earth has no formulas: say an area; a filter may say the rest"
 Place = list[float]  # two or three numbers
 AreaLike: TypeAlias = Shape | Region | str  # a text is a formula, which may have variables
 
@@ -46,6 +64,15 @@ class Area(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     to: list[Place] | None = None
     speed: float | None = None
     formula: str | None = None
+    geometry: dict[str, Any] | None = None  # GeoJSON, longitude or x first
+    half_width: float | None = None  # of a corridor around a LineString
+    sector: tuple[float, float] | None = None  # direction and angle, in degrees
+    lon: float | None = None
+    lat: float | None = None
+    alt: float | None = None
+    low: float | None = None
+    high: float | None = None
+    bounds: tuple[float, float, float, float] | None = None
 
 
 def shape_from_fields(
@@ -80,17 +107,56 @@ def extent_fields(
     return None, shape.rx, shape.ry, shape.rz
 
 
-def region_from_area(area: Area) -> Region:
+def place_shape(publication: Any) -> Shape:
+    """Where something was published: by its fields lon and lat on Earth, else by x and y.
+
+    On Earth it is a place on the surface in ECEF metres, and its altitude is an outline.
+    """
+    p = publication
+    if p.lon is not None or p.lat is not None:
+        return earth_json.earth_place_shape(p.lon, p.lat, p.alt, p.r)
+    if p.x is None or p.y is None:
+        raise ValueError("a publication needs x and y")
+    return shape_from_fields(p.x, p.y, p.z, p.r, p.rx, p.ry, p.rz)
+
+
+def publication_fields(shape: Shape, geometry: Geometry = PLANE) -> dict[str, Any]:
+    """The fields of a request that publishes at this shape; `place_shape` reads them."""
+    if geometry == EARTH:
+        return earth_json.earth_publication_fields(shape)
+    if shape.outline is not None:
+        raise ValueError("a publication in a plane is a point, a disc or a box")
+    r, rx, ry, rz = extent_fields(shape)
+    return {"x": shape.x, "y": shape.y, "z": shape.z, "r": r, "rx": rx, "ry": ry, "rz": rz}
+
+
+def refuse_earth_fields(what: str, given: Any) -> None:
+    """Refuse fields that only mean something on Earth: this world is a plane."""
+    for name, instead in _INSTEAD.items():
+        if getattr(given, name, None) is not None:
+            raise ValueError(f"this world is a plane: {what} has {instead} there, not {name}")
+
+
+_INSTEAD = {
+    "lon": "x and y", "lat": "x and y", "alt": "z", "low": "z and rz", "high": "z and rz",
+    "bounds": "x, y, rx and ry",
+}  # fmt: skip
+
+
+def region_from_area(area: Area, geometry: Geometry = PLANE) -> Region:
     """The region of a request, not stamped yet. ValueError says what is wrong with the area."""
     if area.formula is not None:
         if area != Area(formula=area.formula):
             raise ValueError("an area with a formula has no other field")
+        if geometry == EARTH:
+            raise ValueError(NO_FORMULA)
         return Formula(area.formula)
     if area == Area():
         return Moving(EVERYWHERE)
-    if area.x is None or area.y is None:
-        raise ValueError("an area needs x and y")
-    shape = shape_from_fields(area.x, area.y, area.z, area.r, area.rx, area.ry, area.rz)
+    if geometry == EARTH:
+        return earth_json.earth_region(area)
+    refuse_earth_fields("an area", area)
+    shape = _planar_shape(area)
     velocity, growth = (area.vx, area.vy, area.vz), (area.gx, area.gy, area.gz)
     if area.to is not None:
         if any(velocity) or any(growth) or area.lasts is not None:
@@ -99,7 +165,8 @@ def region_from_area(area: Area) -> Region:
             raise ValueError("a path needs a speed")
         if not all(2 <= len(place) <= 3 for place in area.to):
             raise ValueError("a place of a path is two or three numbers")
-        stops = [(place[0], place[1], (*place, area.z)[2]) for place in area.to]
+        dx, dy = _offset(shape)
+        stops = [(place[0] + dx, place[1] + dy, (*place, area.z)[2]) for place in area.to]
         return path(shape, stops, area.speed)
     if area.speed is not None:
         raise ValueError("a speed needs a path (to)")
@@ -107,6 +174,32 @@ def region_from_area(area: Area) -> Region:
         raise ValueError(f"a motion cannot last {area.lasts} seconds")
     duration = None if area.lasts is None else round(area.lasts * SECOND)
     return Moving(shape, velocity, growth, duration)
+
+
+def _planar_shape(area: Area) -> Shape:
+    if area.half_width is not None and area.geometry is None:
+        raise ValueError("a half_width needs a geometry, which is a LineString")
+    if area.geometry is not None:
+        beside = (area.x, area.y, area.r, area.rx, area.ry, area.sector)
+        if any(value is not None for value in beside):
+            raise ValueError("an area with a geometry has no x, y, r, rx, ry or sector beside it")
+        more = {"half_width": area.half_width, "z": area.z or None, "rz": area.rz}
+        return shape_from_geojson(earth_json.as_feature(area.geometry, more), earth=False)
+    if area.x is None or area.y is None:
+        raise ValueError("an area needs x and y")
+    if area.sector is not None:
+        if area.r is None or area.rx is not None or area.ry is not None:
+            raise ValueError("a sector has a radius r, and no rx or ry")
+        return sector(area.x, area.y, *area.sector, area.r, area.z, area.rz or 0.0)
+    return shape_from_fields(area.x, area.y, area.z, area.r, area.rx, area.ry, area.rz)
+
+
+def _offset(shape: Shape) -> tuple[float, float]:
+    """From what goes along a path, the apex of a sector or else the middle, to the middle."""
+    if shape.outline is None or shape.outline.form != SECTOR:
+        return 0.0, 0.0
+    x, y = numbers(shape.outline)[:2]
+    return -x, -y
 
 
 def as_region(where: AreaLike) -> Region | str:
@@ -119,24 +212,45 @@ def as_region(where: AreaLike) -> Region | str:
     return Moving(where) if isinstance(where, Shape) else where
 
 
-def area_from_region(region: Region | str) -> Area:
+def area_from_region(region: Region | str, geometry: Geometry = PLANE) -> Area:
     """The area of a request. ValueError for a path that an area cannot express."""
     if isinstance(region, str):
         return Area(formula=region)
     if isinstance(region, Formula):
         return Area(formula=region.text)
+    if isinstance(region, Moving) and region.shape == EVERYWHERE:
+        return Area()
+    if geometry == EARTH:
+        return Area(**earth_json.area_fields(region))
     return _area_from_path(region) if isinstance(region, Path) else _area_from_moving(region)
 
 
 def _area_from_moving(moving: Moving) -> Area:
     shape = moving.shape
-    if shape == EVERYWHERE:
-        return Area()
     lasts = None if moving.duration is None else moving.duration / SECOND
-    return Area(
-        shape.x, shape.y, shape.z, *extent_fields(shape),
-        *moving.velocity, *moving.growth, lasts,
-    )  # fmt: skip
+    velocity, growth = moving.velocity, moving.growth
+    if shape.outline is None:
+        return Area(
+            shape.x, shape.y, shape.z, *extent_fields(shape), *velocity, *growth, lasts
+        )  # fmt: skip
+    return replace(
+        _outlined_area(shape), vx=velocity[0], vy=velocity[1], vz=velocity[2], lasts=lasts
+    )
+
+
+def _outlined_area(shape: Shape) -> Area:
+    outline = shape.outline
+    assert outline is not None
+    if outline.earth:
+        raise ValueError("this world is a plane: an area of the Earth has no place there")
+    feature = geojson_from_shape(shape)
+    geometry, properties = feature["geometry"], feature["properties"]
+    z, rz = shape.z, shape.rz or None
+    if outline.form != SECTOR:
+        return Area(z=z, rz=rz, geometry=geometry, half_width=properties.get("half_width"))
+    x, y, direction, angle = numbers(outline)[:4]
+    view = direction, angle
+    return Area(shape.x + x, shape.y + y, z, outline.size, rz=rz, sector=view)
 
 
 def _area_from_path(whole: Path) -> Area:
@@ -156,7 +270,8 @@ def _area_from_path(whole: Path) -> Area:
     ):
         raise ValueError("the legs of a path must have one speed, and no growth")
     start = _area_from_moving(Moving(legs[0].shape))
-    return replace(start, to=[list(stop) for stop in stops], speed=speed)
+    dx, dy = _offset(legs[0].shape)
+    return replace(start, to=[[x - dx, y - dy, z] for x, y, z in stops], speed=speed)
 
 
 def _centre(shape: Shape) -> Vector:

@@ -3,16 +3,33 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
+from typing import Any
 
 from msgspec import Struct
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import Area, region_from_area, shape_from_fields
+from nearcast.client_protocol.earth_json import (
+    count_positions,
+    earth_place_shape,
+    line_length,
+    refuse_plane_fields,
+)
+from nearcast.client_protocol.geometry_json import (
+    EARTH,
+    NO_FORMULA,
+    Area,
+    Geometry,
+    place_shape,
+    refuse_earth_fields,
+    region_from_area,
+)
 from nearcast.errors import Refused
 from nearcast.model import commands
 from nearcast.model.subscription import Formula, Region, check_text
 from nearcast.space.motion import Path
 from nearcast.space.shapes import LARGEST, POINT, Shape
+
+LONGEST_LINE = 5_000_000.0  # metres: a corridor on Earth has a vertex for each km
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -24,14 +41,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     channels: int = 64
     # Entities other than itself for which one client publishes.
     entities: int = 1_000
-    # The largest half-extent of an area, if it has one.
+    # The largest half-extent of an area in a plane, if it has one.
     extent: float = 1e6
-    # Legs of one path.
+    # Legs of one path; on Earth, places that it goes to.
     legs: int = 100
+    # Vertices of one area: of all rings of a polygon, or of a line.
+    vertices: int = 1_000
     # Characters of a formula or a filter.
     formula: int = 400
-    # Steps that a client's formulas and filters together take for one publication: one for each
-    # predicate, number and operation, four for sin and cos.
+    # Steps that a client's formulas, filters and outlines together take for one publication: one
+    # for each predicate, number and operation, four for sin and cos, one for four vertices.
     steps: int = 2_000
     # Bytes of a publication's payload.
     payload: int = 16_384
@@ -72,35 +91,49 @@ def check_subscription_number(number: int) -> None:
 
 
 def publication_shape(request: messages.PublishRequest, limits: Limits) -> ShapeFields:
-    """Where a publication is made. Most are made at a point, which is the fast path."""
+    """Where a publication is made in a plane. Most are made at a point, which is the fast path."""
     x, y, z = request.x, request.y, request.z
     if (
         request.r is None and request.rx is None and request.ry is None and request.rz is None
+        and request.lon is None and request.lat is None and x is not None and y is not None
         and -LARGEST <= x <= LARGEST and -LARGEST <= y <= LARGEST and -LARGEST <= z <= LARGEST
     ):  # fmt: skip
         return POINT, x, y, z, 0.0, 0.0, 0.0
-    where = shape_from_fields(x, y, z, request.r, request.rx, request.ry, request.rz)
+    refuse_earth_fields("a publication", request)
+    where = place_shape(request)
     _check_extent(where, limits)
-    return where.kind, x, y, z, where.rx, where.ry, where.rz
+    return where.kind, where.x, where.y, where.z, where.rx, where.ry, where.rz
 
 
-def checked_region(area: Area, limits: Limits) -> Region | str:
+def earth_publication_shape(request: messages.PublishRequest, limits: Limits) -> ShapeFields:  # noqa: ARG001
+    """The same on Earth, in ECEF metres; its altitude stands apart (`altitude_outline`)."""
+    refuse_plane_fields("a publication", request)
+    where = earth_place_shape(request.lon, request.lat, request.alt, request.r)
+    return where.kind, where.x, where.y, where.z, where.rx, where.ry, where.rz
+
+
+def checked_region(area: Area, limits: Limits, geometry: Geometry) -> Region | str:
     """The region of an area within the limits; a formula stays text, for its variables."""
     if area.formula is not None:
         _check_formula(area.formula, limits)
         if area != Area(formula=area.formula):
             raise Refused("an area with a formula has no other field")
+        if geometry == EARTH:
+            raise Refused(NO_FORMULA)
         return area.formula
     if area.to is not None and not 1 <= len(area.to) <= limits.legs:
         raise Refused(f"a path goes to at least one place and at most {limits.legs}")
-    where = region_from_area(area)
+    if area.geometry is not None:
+        _check_geometry(area.geometry, limits, geometry)
+    where = region_from_area(area, geometry)
     assert not isinstance(where, Formula)
-    _check_extent(where.legs[0].shape if isinstance(where, Path) else where.shape, limits)
+    if geometry != EARTH:
+        _check_extent(where.legs[0].shape if isinstance(where, Path) else where.shape, limits)
     return where
 
 
 def subscribe_command(
-    request: messages.SubscribeRequest, number: int, limits: Limits
+    request: messages.SubscribeRequest, number: int, limits: Limits, geometry: Geometry
 ) -> commands.Subscribe:
     """The command of a subscribe request within the limits."""
     check_name("a channel", request.channel, limits)
@@ -109,9 +142,17 @@ def subscribe_command(
     if not 0 <= request.linger <= 3600:
         raise Refused(f"linger is from 0 to 3600 seconds, not {request.linger}")
     return commands.Subscribe(
-        number, checked_region(request.area, limits), request.filter,
+        number, checked_region(request.area, limits, geometry), request.filter,
         request.channel, request.echo, request.variables,
     )  # fmt: skip
+
+
+def _check_geometry(given: dict[str, Any], limits: Limits, geometry: Geometry) -> None:
+    """Before it is read, which takes longer the more vertices there are."""
+    if count_positions(given) > limits.vertices:
+        raise Refused(f"an area has at most {limits.vertices} vertices")
+    if geometry == EARTH and line_length(given) > LONGEST_LINE:
+        raise Refused(f"a line on Earth is at most {LONGEST_LINE / 1000:.0f} km long")
 
 
 def _check_extent(where: Shape, limits: Limits) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import astuple, fields
 
-from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.geometry_json import Area, Geometry
 from nearcast.client_protocol.payloads import MAX_NESTING, Unreadable, is_json_value, nests_too_deep
 from nearcast.errors import MalformedMessageError
 from nearcast.model.subscription import Value
@@ -45,10 +45,11 @@ class PublishRequest(Request, frozen=True, tag="publish"):
     area it is in know it, and it replaces an earlier one that a slow client has not received yet.
     `name`: one of the other entities for which this client publishes, each with its own states;
     the first publication under a name creates the entity.
+    In a plane x and y say where it is made, on Earth lon and lat, in degrees.
     """
 
-    x: float
-    y: float
+    x: float | None = None
+    y: float | None = None
     payload: Raw = NO_PAYLOAD
     retain: bool = False
     attributes: dict[str, Value] = {}
@@ -60,6 +61,9 @@ class PublishRequest(Request, frozen=True, tag="publish"):
     rz: float | None = None
     id: int | None = None
     name: str = ""
+    lon: float | None = None
+    lat: float | None = None
+    alt: float | None = None  # metres above the ellipsoid
 
 
 class JoinRequest(Request, frozen=True, tag="join"):
@@ -152,27 +156,33 @@ class Notice(Struct, frozen=True, tag_field="is", omit_defaults=True):
 
 
 class EntityState(Struct, frozen=True, omit_defaults=True):
-    """An entity's retained state: where and when it was published, and with which content."""
+    """An entity's retained state: where and when it was published, and with which content.
+
+    It has x and y in a plane, lon and lat on Earth.
+    """
 
     entity: int
     t: int
-    x: float
-    y: float
+    x: float | None = None
+    y: float | None = None
     z: float = 0.0
     name: str = ""
     attributes: dict[str, Value] = {}
     payload: Raw = NO_PAYLOAD
+    lon: float | None = None
+    lat: float | None = None
+    alt: float | None = None
 
 
 class MessageNotice(Notice, frozen=True, tag="message"):
-    """A publication, for these subscriptions of the client."""
+    """A publication, for these subscriptions of the client: by x and y, or lon and lat."""
 
     to: list[SubscriptionNumber]
     source: int = msgspec.field(name="from")
     publication: int
     t: int  # microseconds of Unix time, by the node's clock
-    x: float
-    y: float
+    x: float | None = None
+    y: float | None = None
     payload: Raw = NO_PAYLOAD
     retain: bool = False
     attributes: dict[str, Value] = {}
@@ -182,6 +192,9 @@ class MessageNotice(Notice, frozen=True, tag="message"):
     rx: float | None = None
     ry: float | None = None
     rz: float | None = None
+    lon: float | None = None
+    lat: float | None = None
+    alt: float | None = None
 
 
 class WelcomeNotice(Notice, frozen=True, tag="welcome"):
@@ -194,6 +207,7 @@ class WelcomeNotice(Notice, frozen=True, tag="welcome"):
     limits: dict[str, float] = {}
     id: int | None = None
     nodes: list[str] = []  # other nodes of the cluster, for the case that this one fails
+    geometry: Geometry = "plane"
 
 
 class DoneNotice(Notice, frozen=True, tag="done"):
@@ -293,6 +307,7 @@ NOTICES: tuple[type[Notice], ...] = (
 
 _PUBLISH = REQUESTS.index(PublishRequest) + 1
 REQUEST_IDS_END = 2**53  # an id is below: a double holds it exactly
+LONG_ARRAY = 0xDC  # the first byte of an array that has more than 15 elements, in MessagePack
 MAX_REPAIRED_BYTES = 4_096  # bytes of a frame that is not quite JSON in which an id is looked for
 
 
@@ -471,8 +486,13 @@ def _packed_id(frame: bytes) -> int | None:
 
 
 def is_publish_frame(frame: bytes) -> bool:
-    """Does a MessagePack frame begin as a publication does: a short array, its number first?"""
-    return len(frame) > 1 and frame[1] == _PUBLISH and frame[0] >> 4 == 9
+    """Does a MessagePack frame begin as a publication does: an array, its number first?
+
+    Only those on Earth have more than 15 elements.
+    """
+    if len(frame) > 1 and frame[1] == _PUBLISH and frame[0] >> 4 == 9:
+        return True
+    return len(frame) > 3 and frame[0] == LONG_ARRAY and frame[3] == _PUBLISH
 
 
 JSON = Encoding("json", binary=False)

@@ -1,7 +1,8 @@
 """Fences as columns: one row for each area as it stands, and all vertices in one array.
 
 The vertices of a row are `coordinates[first : first + length]`, its rings or lines begin at the
-vertices `starts[ring : ring + rings]`, counted from its own first one.
+vertices `starts[ring : ring + rings]`, counted from its own first one. `slab` and `slabs` are of
+`slabs`, where a polygon has them.
 """
 
 from collections.abc import Sequence
@@ -13,14 +14,15 @@ from msgspec import Struct
 
 from nearcast.fences.events import ENTER, LEAVE, Floats, Integers
 from nearcast.space.motion import Moving, Path, Time
-from nearcast.space.outlines import POLYGON, Outline
+from nearcast.space.outlines import POLYGON
 from nearcast.space.shapes import BOX, Shape
 
 AREA = np.dtype(
-    [(name, np.int64) for name in ("number", "since", "dwell", "linger", "first", "ring")]
+    [(name, np.int64) for name in ("number", "since", "dwell", "linger", "first", "ring", "slab")]
     + [(name, np.float64) for name in ("x", "y", "z", "rx", "ry", "rz")]
     + [(name, np.float64) for name in ("size", "low", "high", "west", "east")]
-    + [(name, np.int32) for name in ("kind", "form", "earth", "length", "rings", "kinds", "alive")]
+    + [(name, np.int32) for name in ("kind", "form", "earth", "length", "rings", "slabs")]
+    + [(name, np.int32) for name in ("kinds", "alive")]
 )
 NO_FORM = -1  # of an area that is just a point, disc or box
 ENTER_AND_LEAVE = 1 << ENTER | 1 << LEAVE
@@ -53,13 +55,9 @@ class FenceColumns(NamedTuple):
 NEVER = 2**62  # the `dwell` of a fence that does not ask for it
 
 
-def outline_of(shape: Shape) -> Outline | None:
-    outline: Outline | None = getattr(shape, "outline", None)
-    return outline
-
-
-def describe_area(area: Any, shape: Shape, outline: Outline | None) -> None:
+def describe_area(area: Any, shape: Shape) -> None:
     """Write what the shape is into a row; its vertices are the caller's."""
+    outline = shape.outline
     area["kind"], area["form"], area["low"], area["high"] = shape.kind, NO_FORM, -inf, inf
     for name in ("x", "y", "z", "rx", "ry", "rz"):
         area[name] = getattr(shape, name)
@@ -79,8 +77,8 @@ def columns_of(fences: Sequence[Fence], now: Time) -> FenceColumns:
     starts: list[int] = []
     for area, fence in zip(areas, fences, strict=True):
         shape = fence.region.at(now)
-        outline = outline_of(shape)
-        describe_area(area, shape, outline)
+        outline = shape.outline
+        describe_area(area, shape)
         area["number"], area["kinds"], area["linger"] = fence.number, fence.kinds, fence.linger
         area["dwell"] = NEVER if fence.dwell is None else fence.dwell
         if outline is not None:

@@ -9,7 +9,7 @@ Ways to polygons on Earth are straight in longitude and latitude, the short way 
 are straight in x, y and z, and in height.
 """
 
-from math import atan2, cos, degrees, floor, hypot, inf, isnan, nan, radians, sin, sqrt
+from math import atan2, degrees, floor, inf, isnan, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from numba import njit
 
 from nearcast.fences.areas import NO_FORM
 from nearcast.matching.compiled import compile_with_callees
-from nearcast.space import outline_touch, shapes
+from nearcast.space import earth, outline_touch, shapes
 from nearcast.space.outlines import BALL, CORRIDOR, POLYGON, WHOLE
 from nearcast.space.shapes import DISC, POINT
 
@@ -25,27 +25,12 @@ overlap = njit(inline="always")(shapes.overlap)
 contains_point = compile_with_callees(outline_touch.contains_point)
 rings_contain = compile_with_callees(outline_touch.rings_contain)
 settle = compile_with_callees(outline_touch.settle)
+lon_lat = compile_with_callees(earth.lon_lat)
+ecef = compile_with_callees(earth.ecef)
+bearing = compile_with_callees(earth.bearing)
 
 ROUNDING = 1e-9  # of a way: a visit that ends so near to an end belongs to the end
 SEAM = 1e-12  # of a way: two visits so near to each other are one
-ALL_OUTSIDE, ALL_INSIDE, NEAR_BORDER = 0, 1, 2  # of a way and a polygon
-SEMI_MAJOR, ECCENTRICITY2 = 6378137.0, 0.0066943799901413165  # WGS84
-
-
-@njit(cache=True)
-def longitude_latitude(x: float, y: float, z: float) -> Any:
-    """Degrees of a place on the ellipsoid's surface."""
-    lat = atan2(z, (1.0 - ECCENTRICITY2) * hypot(x, y))
-    return degrees(atan2(y, x)), degrees(lat)
-
-
-@njit(cache=True)
-def surface_place(lon: float, lat: float) -> Any:
-    """The place on the ellipsoid's surface at these degrees."""
-    lon, lat = radians(lon), radians(lat)
-    normal = SEMI_MAJOR / sqrt(1.0 - ECCENTRICITY2 * sin(lat) ** 2)
-    x, y = normal * cos(lat) * cos(lon), normal * cos(lat) * sin(lon)
-    return x, y, normal * (1.0 - ECCENTRICITY2) * sin(lat)
 
 
 @njit(cache=True)
@@ -289,14 +274,24 @@ def polygon_cuts(
         for i in range(begin, end, 2):
             bx, by = coordinates[i] - fx, coordinates[i + 1] - fy
             b_side = bx * dy - by * dx
-            if not ((a_side > 0.0 and b_side > 0.0) or (a_side < 0.0 and b_side < 0.0)):
-                if a_side != b_side:
-                    ex, ey = bx - ax, by - ay
-                    count = add_cut(cuts, count, (ax * ey - ay * ex) / (dx * ey - dy * ex))
-                elif a_side == 0.0:
-                    count = add_cuts_along(ax, ay, bx, by, dx, dy, cuts, count)
+            count = cut_edge(ax, ay, a_side, bx, by, b_side, dx, dy, cuts, count)
             ax, ay, a_side = bx, by, b_side
     return count
+
+
+@njit(cache=True)
+def cut_edge(
+    ax: float, ay: float, a_side: float, bx: float, by: float, b_side: float,
+    dx: float, dy: float, cuts: Any, count: int,
+) -> int:  # fmt: skip
+    """Add where the way meets the edge from a to b. Vertices are relative to its beginning, and
+    their sides are on which side of it they lie."""
+    if (a_side > 0.0 and b_side > 0.0) or (a_side < 0.0 and b_side < 0.0):
+        return count
+    if a_side != b_side:
+        ex, ey = bx - ax, by - ay
+        return add_cut(cuts, count, (ax * ey - ay * ex) / (dx * ey - dy * ex))
+    return add_cuts_along(ax, ay, bx, by, dx, dy, cuts, count) if a_side == 0.0 else count
 
 
 @njit(cache=True)
@@ -315,61 +310,44 @@ def add_cuts_along(
 
 
 @njit(cache=True)
-def locate_way(
-    area: Any, coordinates: Any, starts: Any, x0: float, y0: float, x1: float, y1: float
-) -> int:
-    """Is all of a way inside or outside of a polygon? NEAR_BORDER if its box touches that of an
-    edge. Otherwise comparisons suffice, and they are exact. Places are relative to the centre."""
-    west, east = (x0, x1) if x0 <= x1 else (x1, x0)
-    south, north = (y0, y1) if y0 <= y1 else (y1, y0)
-    inside = False
-    for ring in range(area.rings):
-        begin = area.first + 2 * starts[area.ring + ring]
-        end = area.first + area.length
-        if ring + 1 < area.rings:
-            end = area.first + 2 * starts[area.ring + ring + 1]
-        ax, ay = coordinates[end - 2], coordinates[end - 1]
-        for i in range(begin, end, 2):
-            bx, by = coordinates[i], coordinates[i + 1]
-            if not ((ay > north and by > north) or (ay < south and by < south)):
-                if ax > east and bx > east:
-                    inside ^= (ay > y0) != (by > y0)
-                elif not (ax < west and bx < west):
-                    return NEAR_BORDER
-            ax, ay = bx, by
-    return ALL_INSIDE if inside else ALL_OUTSIDE
-
-
-@njit(cache=True)
 def polygon_spans(
     area: Any, coordinates: Any, starts: Any, fx: float, fy: float, dx: float, dy: float, spans: Any
 ) -> int:
-    """The visits to a polygon. The border cuts the way into pieces, and the middle of a piece
-    decides about it; a place of the border where neither piece is inside is a touch."""
+    """The visits to a polygon."""
+    count = polygon_cuts(area, coordinates, starts, fx, fy, dx, dy, spans)
+    return spans_of_cuts(area, coordinates, starts, fx, fy, dx, dy, spans, count)
+
+
+@njit(cache=True)
+def spans_of_cuts(
+    area: Any, coordinates: Any, starts: Any, fx: float, fy: float, dx: float, dy: float,
+    spans: Any, count: int,
+) -> int:  # fmt: skip
+    """The border cuts the way into pieces (`spans[:count, 0]`), and the middle of a piece decides
+    about it; a place of the border where neither piece is inside is a touch."""
     vertices = coordinates[area.first : area.first + area.length]
     rings = starts[area.ring : area.ring + area.rings]
-    count = polygon_cuts(area, coordinates, starts, fx, fy, dx, dy, spans)
     cuts = spans[:count, 0].copy()
-    spans_found, begin = 0, 0.0
+    found, begin = 0, 0.0
     for k in range(count + 1):
         end = cuts[k] if k < count else 1.0
         middle = begin + (end - begin) * 0.5
         if end - begin > SEAM and rings_contain(
             vertices, rings, settle(fx + middle * dx), settle(fy + middle * dy)
         ):
-            spans_found = add_span(spans, spans_found, begin, end)
+            found = add_span(spans, found, begin, end)
         if k < count:
-            spans_found = add_span(spans, spans_found, end, end)
+            found = add_span(spans, found, end, end)
         begin = end
-    return join_spans(spans, spans_found)
+    return join_spans(spans, found)
 
 
 @njit(cache=True)
 def earth_polygon_spans(area: Any, coordinates: Any, starts: Any, way: Any, spans: Any) -> int:
     """In degrees, and once more for each turn by which the way may meet the polygon."""
     (fx, fy, fz, _), (dx, dy, dz, _) = way
-    lon, lat = longitude_latitude(fx, fy, fz)
-    lon1, lat1 = longitude_latitude(fx + dx, fy + dy, fz + dz)
+    lon, lat = lon_lat(fx, fy, fz)
+    lon1, lat1 = lon_lat(fx + dx, fy + dy, fz + dz)
     d_lon, d_lat = shorter_way_round(lon, lon1), lat1 - lat
     west, east = min(lon, lon + d_lon), max(lon, lon + d_lon)
     some = np.empty_like(spans)
@@ -470,27 +448,23 @@ def place_on_way(area: Any, p0: Any, p1: Any, s: float) -> Any:
     if s >= 1.0:
         return p1[0], p1[1], p1[2]
     if area.earth and area.form == POLYGON:
-        lon, lat = longitude_latitude(p0[0], p0[1], p0[2])
-        lon1, lat1 = longitude_latitude(p1[0], p1[1], p1[2])
-        return surface_place(lon + s * shorter_way_round(lon, lon1), lat + s * (lat1 - lat))
+        lon, lat = lon_lat(p0[0], p0[1], p0[2])
+        lon1, lat1 = lon_lat(p1[0], p1[1], p1[2])
+        return ecef(lon + s * shorter_way_round(lon, lon1), lat + s * (lat1 - lat))
     return (
         p0[0] + s * (p1[0] - p0[0]), p0[1] + s * (p1[1] - p0[1]), p0[2] + s * (p1[2] - p0[2]),
     )  # fmt: skip
 
 
 @njit(cache=True)
-def way_direction(earth: bool, p0: Any, p1: Any) -> float:
+def way_direction(on_earth: bool, p0: Any, p1: Any) -> float:
     """In degrees: counter-clockwise from +x in the plane, the bearing from north on Earth."""
     dx, dy, dz = p1[0] - p0[0], p1[1] - p0[1], p1[2] - p0[2]
-    if dx == 0.0 and dy == 0.0 and (dz == 0.0 or not earth):
+    if dx == 0.0 and dy == 0.0 and (dz == 0.0 or not on_earth):
         return nan
-    if not earth:
-        return degrees(atan2(dy, dx)) % 360.0
-    lon, lat = longitude_latitude(p0[0], p0[1], p0[2])
-    lon, lat = radians(lon), radians(lat)
-    east = -sin(lon) * dx + cos(lon) * dy
-    north = -sin(lat) * (cos(lon) * dx + sin(lon) * dy) + cos(lat) * dz
-    return degrees(atan2(east, north)) % 360.0
+    if on_earth:
+        return bearing((p0[0], p0[1], p0[2]), (p1[0], p1[1], p1[2]))
+    return degrees(atan2(dy, dx)) % 360.0
 
 
 @njit(cache=True)

@@ -139,7 +139,7 @@ def spots_of(row: Any, area: Any, visit: Any) -> Any:
 @njit(cache=True)
 def outside_events(rows: Any, slots: Any, table: Any) -> Any:
     """`outside` for every fix and each of these fences that does not contain it."""
-    areas, coordinates, starts, _ = table
+    areas, coordinates, starts, _, _, _ = table
     events = np.empty(len(rows) * len(slots), EVENT)
     n = 0
     for i in range(len(rows)):

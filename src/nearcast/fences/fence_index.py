@@ -6,26 +6,23 @@ earlier ones that are not much larger, so there are few tiers, and a fence is so
 few times. An entry of a fence that was replaced or removed since is void: its stamp is old.
 """
 
-from math import cos, hypot, inf, isinf, radians, sqrt
+from math import cos, hypot, inf, radians, sqrt
 from typing import Any
 
 import numpy as np
 from numba import njit
 
 from nearcast.columns import SlotAllocator, grow
-from nearcast.fences.areas import AREA, NEVER, FenceColumns
+from nearcast.fences.areas import AREA, FenceColumns
 from nearcast.fences.crossings import (
-    ALL_INSIDE,
-    NEAR_BORDER,
     contains,
     find_visits,
-    locate_way,
-    longitude_latitude,
-    settle,
+    lon_lat,
     shorter_way_round,
     spans_room,
 )
 from nearcast.fences.events import INSIDE, Integers
+from nearcast.fences.slabs import build_slabs, visit_polygon
 from nearcast.matching.grid_build import (
     FEW,
     LEVEL,
@@ -67,14 +64,18 @@ FARTHEST_NORMAL = 6.4e6  # metres: no radius of curvature of the ellipsoid is la
 class FenceIndex:
     """Fences by number; `find` answers many ways in one compiled call for each tier."""
 
-    def __init__(self) -> None:
+    def __init__(self, earth: bool = False) -> None:
+        self._earth = earth
         self.areas: Any = np.zeros(16, AREA)
         self.coordinates = np.empty(0)
         self.starts = np.empty(0, np.int64)
         self.slots: dict[int, int] = {}  # by number
         self._allocator = SlotAllocator()
         self._stamps = np.zeros(16, np.int32)
+        self._slabs = np.empty(0, np.int64)
+        self._edges = np.empty(0, np.int32)
         self._used_coordinates = self._used_starts = 0
+        self._used_slabs = self._used_edges = 0
         self._garbage = 0  # coordinates of fences that are gone
         self._tiers: list[Any] = []  # the largest first
         self._pending: list[Integers] = []  # slots that are in no tier yet
@@ -99,8 +100,10 @@ class FenceIndex:
         areas["first"] += self._used_coordinates
         areas["ring"] += self._used_starts
         areas["since"], areas["alive"] = now, 1
+        areas["earth"] |= self._earth
         self.areas[slots] = areas
         self._append(fences.coordinates, fences.starts)
+        self._cut(slots)
         self.slots.update(zip(areas["number"].tolist(), slots.tolist(), strict=True))
         self._pending.append(slots)
         self._room = max(self._room, spans_room(areas))
@@ -124,6 +127,18 @@ class FenceIndex:
         self.starts[self._used_starts : last] = starts
         self._used_coordinates, self._used_starts = end, last
 
+    def _cut(self, slots: Integers) -> None:
+        """Cut polygons into slabs."""
+        slabs, edges = build_slabs(
+            self.areas, slots, self.coordinates, self.starts, self._used_edges
+        )
+        self.areas["slab"][slots] += self._used_slabs
+        end, last = self._used_slabs + len(slabs), self._used_edges + len(edges)
+        self._slabs, self._edges = grow(self._slabs, end), grow(self._edges, last)
+        self._slabs[self._used_slabs : end] = slabs
+        self._edges[self._used_edges : last] = edges
+        self._used_slabs, self._used_edges = end, last
+
     def _compact(self) -> None:
         """Keep only the vertices of fences that there are."""
         areas = self.areas
@@ -141,7 +156,8 @@ class FenceIndex:
                 self._used_coordinates = total
             else:
                 self._used_starts = total
-        self._garbage = 0
+        self._garbage = self._used_slabs = self._used_edges = 0
+        self._cut(slots)
 
     def _sort_in(self) -> None:
         """Everything that was put is in a tier afterwards."""
@@ -177,7 +193,9 @@ class FenceIndex:
     @property
     def table(self) -> Any:
         """As kernels take it."""
-        return self.areas, self.coordinates, self.starts, self._stamps
+        return (
+            self.areas, self.coordinates, self.starts, self._stamps, self._slabs, self._edges,
+        )  # fmt: skip
 
     def _find(self, moves: Any, tiers: list[Any]) -> Any:
         found = [
@@ -249,8 +267,8 @@ def detour(p0: Any, p1: Any) -> float:
     Its places have distances from both ends whose sum is at most its length, so they lie in an
     ellipsoid around the ends.
     """
-    lon0, lat0 = longitude_latitude(p0[0], p0[1], p0[2])
-    lon1, lat1 = longitude_latitude(p1[0], p1[1], p1[2])
+    lon0, lat0 = lon_lat(p0[0], p0[1], p0[2])
+    lon1, lat1 = lon_lat(p1[0], p1[1], p1[2])
     d_lon, d_lat = radians(shorter_way_round(lon0, lon1)), radians(lat1 - lat0)
     widest = 1.0 if lat0 * lat1 <= 0.0 else cos(radians(min(abs(lat0), abs(lat1))))
     length = FARTHEST_NORMAL * 1.0001 * hypot(d_lat, widest * d_lon)
@@ -297,7 +315,7 @@ def room_for(found: Any, count: int, more: int) -> Any:
 @njit(cache=True)
 def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: Any, n: int) -> int:
     """Append the visits of a row to one area."""
-    areas, coordinates, starts, _ = table
+    areas, coordinates, starts, _, _, _ = table
     area = areas[slot]
     p0 = (move.p0[0], move.p0[1], move.p0[2], move.p0[3])
     p1 = (move.p1[0], move.p1[1], move.p1[2], move.p1[3])
@@ -311,19 +329,12 @@ def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: An
         if contains(area, coordinates, starts, p0):
             count, inside0 = 1, True
             spans[0, 0] = spans[0, 1] = 1.0  # of the time from t0 to t1
+    elif area.slabs and max(abs(p0[2] - area.z), abs(p1[2] - area.z)) <= area.rz:
+        count, inside0, inside1 = visit_polygon(area, table, p0, p1, spans)
     else:
-        where = NEAR_BORDER
-        if area.form == POLYGON and not area.earth and p0[2] == p1[2] == area.z:
-            x0, y0 = settle(p0[0] - area.x), settle(p0[1] - area.y)
-            x1, y1 = settle(p1[0] - area.x), settle(p1[1] - area.y)
-            where = locate_way(area, coordinates, starts, x0, y0, x1, y1)
-        if where == NEAR_BORDER:
-            inside0 = contains(area, coordinates, starts, p0)
-            inside1 = contains(area, coordinates, starts, p1)
-            count = find_visits(area, coordinates, starts, p0, p1, inside0, inside1, spans)
-        elif where == ALL_INSIDE:
-            count, inside0, inside1 = 1, True, True
-            spans[0, 0], spans[0, 1] = 0.0, 1.0
+        inside0 = contains(area, coordinates, starts, p0)
+        inside1 = contains(area, coordinates, starts, p1)
+        count = find_visits(area, coordinates, starts, p0, p1, inside0, inside1, spans)
     kept = 0
     for k in range(count):
         begins, ends = not (inside0 and k == 0), not (inside1 and k == count - 1)

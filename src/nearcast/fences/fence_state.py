@@ -54,11 +54,14 @@ LOOK_AHEAD = SECOND // 20  # while areas move, `due` is at most so far away
 
 
 class FenceEngine:
-    """Holds fences, the last fix of each entity, and the visits whose end is awaited."""
+    """Holds fences, the last fix of each entity, and the visits whose end is awaited.
 
-    def __init__(self) -> None:
-        self.index = FenceIndex()
-        self.moving = MovingFences()
+    `earth`: places are on Earth, so directions of ways are bearings.
+    """
+
+    def __init__(self, earth: bool = False) -> None:
+        self.index = FenceIndex(earth)
+        self.moving = MovingFences(earth)
         self.last = LastFixes()
         self._visits: dict[int, dict[int, FenceVisit]] = {}  # by fence and entity
         self._due: list[tuple[Time, int, int]] = []  # a heap of moment, fence, entity; some void
@@ -246,7 +249,7 @@ class FenceEngine:
 
     def _follow(self, pairs: list[PairVisit], log: EventLog) -> None:
         """Report what visits mean to fences with a memory; in order of time for each pair."""
-        earliest = 0
+        earliest = -NEVER
         for k, (row, area, found) in enumerate(pairs):
             number, entity, decided = int(area["number"]), int(row["entity"]), int(row["t1"])
             dwell, linger = int(area["dwell"]), int(area["linger"])
@@ -257,7 +260,7 @@ class FenceEngine:
             if k == 0 or not _same_row(pairs[k - 1], pairs[k]):
                 visit = fire_due(visit, dwell, linger, decided - (not disappears), report)
                 # What was decided while it stood there is not followed by something earlier.
-                earliest = visit.entered + dwell if visit is not None and visit.dwelt else 0
+                earliest = visit.entered + dwell if visit is not None and visit.dwelt else -NEVER
             entry, exit = spots_of(row, area, found)
             visit = follow_visit(
                 visit, dwell, linger, decided,
@@ -312,16 +315,17 @@ HISTORY_BATCH = 100_000
 
 
 def events_of_history(
-    fixes: Fixes, fences: FenceColumns, moving: Sequence[Fence] = (), until: Time = LATEST
-) -> FenceEvents:
+    fixes: Fixes, fences: FenceColumns, moving: Sequence[Fence] = (), until: Time = LATEST,
+    earth: bool = False,
+) -> FenceEvents:  # fmt: skip
     """The events of all fixes, sorted by entity and time, up to and including `until`.
 
     The same as a live engine reports that has all fences from the beginning. Entities do not
     affect each other, so a history may be cut into parts by entity.
     """
-    engine = FenceEngine()
-    engine.put_fences(fences, 0)
-    engine.put_moving(moving, 0)
+    engine = FenceEngine(earth)
+    engine.put_fences(fences, -NEVER)
+    engine.put_moving(moving, -NEVER)
     found = [
         engine.fixes(Fixes(*(column[begin : begin + HISTORY_BATCH] for column in fixes)))
         for begin in range(0, len(fixes.entity), HISTORY_BATCH)

@@ -14,16 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nearcast.fences.areas import Fence, FenceColumns, columns_of
+from nearcast.fences.areas import NEVER, Fence, FenceColumns, columns_of
 from nearcast.fences.crossings import spans_between, spans_room
 from nearcast.fences.events import LEFT, NONE
 from nearcast.fences.fence_index import COMES, DISAPPEARS, MOVE, VISIT, visit_area
 from nearcast.space.boxes import Margin, swept_box
-from nearcast.space.motion import SECOND, Moving, Path, Time
+from nearcast.space.motion import LATEST, SECOND, Moving, Path, Time
 from nearcast.space.outlines import WHOLE, Outline
 from nearcast.space.shapes import DISC, Shape, ShapeKind
 
 AROUND = Margin(1e-12, 1e-6)
+_NO_SLABS = np.zeros(1, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32)
 
 
 class PairVisit(NamedTuple):
@@ -137,9 +138,10 @@ def transitions(
 class MovingFences:
     """Fences that are not the same at all times, by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, earth: bool = False) -> None:
+        self._earth = earth
         self.fences: dict[int, Fence] = {}
-        self.told_until: Time = 0  # transitions of those who stand are known up to this moment
+        self.told_until: Time = -NEVER  # transitions of those who stand are known up to this moment
         self._since: dict[int, Time] = {}
 
     def put(self, fence: Fence, now: Time) -> None:
@@ -152,7 +154,7 @@ class MovingFences:
     def in_motion(self) -> bool:
         """Is there one whose area changes after what is known?"""
         return any(
-            not stands_still(fence.region, self.told_until, 2**52)
+            not stands_still(fence.region, self.told_until, LATEST)
             for fence in self.fences.values()
         )
 
@@ -162,7 +164,7 @@ class MovingFences:
         found: list[PairVisit] = []
         if not self.fences or not len(rows):
             return found
-        begin, end = int(rows["t0"].min()), max(int(rows["t1"].max()), self.told_until)
+        begin, end = max(int(rows["t0"].min()), 0), max(int(rows["t1"].max()), self.told_until)
         low = np.minimum(rows["p0"], rows["p1"])[:, :3]
         high = np.maximum(rows["p0"], rows["p1"])[:, :3]
         for number in self.fences if numbers is None else numbers:
@@ -180,7 +182,7 @@ class MovingFences:
         found: list[PairVisit] = []
         begin = max(t0, self.told_until, self._since[fence.number])
         columns = columns_of([fence], t1)
-        columns.areas["since"] = self._since[fence.number]
+        columns.areas["since"], columns.areas["earth"] = self._since[fence.number], self._earth
         if row["what"] != COMES and begin < t1:
             for t, inside in transitions(region, row["p0"].tolist(), begin, t1):
                 found.append(stand(row, columns, t, inside))
@@ -189,7 +191,7 @@ class MovingFences:
         if not stands_still(region, t0, t1):
             rows = rows.copy()
             rows["t0"] = rows["t1"] = t1
-        table = columns.areas, columns.coordinates, columns.starts, np.zeros(1, np.int32)
+        table = columns.areas, columns.coordinates, columns.starts, *_NO_SLABS
         count = visit_area(rows[0], 0, 0, table, spans, visits, 0)
         return found + [PairVisit(rows[0], columns.areas[0], visit) for visit in visits[:count]]
 
@@ -202,7 +204,7 @@ class MovingFences:
         places = rows["p0"][:, :3]
         for number in self.fences if numbers is None else numbers:
             fence = self.fences[number]
-            begin = max(self.told_until, self._since[number])
+            begin = max(self.told_until, self._since[number], int(rows["t0"].min()))
             if begin >= end:
                 continue
             box = swept_box(fence.region, begin, end, AROUND)

@@ -5,6 +5,7 @@ are carried forward from group to group; checkpoints make it cheap to go back.
 """
 
 from collections import OrderedDict
+from functools import lru_cache
 from math import ceil, inf
 from threading import Lock, Thread
 from typing import Any, TypeAlias
@@ -16,10 +17,22 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.errors import TraceError
-from nearcast.monitor.snapshots import AREA, DELIVERY, ENTITY, Rows, encode_snapshot, table
+from nearcast.monitor.snapshots import (
+    AREA,
+    DELIVERY,
+    ENTITY,
+    Rows,
+    drawn_outline,
+    encode_snapshot,
+    table,
+    vertex_rows,
+)
 from nearcast.space.motion import SECOND, Time
+from nearcast.space.outlines import Outline, outline_from_text
+from nearcast.space.shapes import BOX
 from nearcast.storage import AnyPath, PathInput, open_parquet
-from nearcast.trace.reader import files, folder, scenario
+from nearcast.trace.earth_columns import lon_lat_columns, short_way
+from nearcast.trace.reader import EARTH, files, folder, scenario, trace_geometry
 from nearcast.trace.schema import SHAPES
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
@@ -33,8 +46,8 @@ CHECKPOINTS = 32  # states of the world on the way
 MOST_STEPS = 2_000  # of the charts
 BINS = np.geomspace(1e-5, 100.0, 141)  # seconds of latency; a bin is 12 % wide
 INTERESTS = (
-    "t", "node", "subscription", "shape", "x", "y", "rx", "ry", "vx", "vy", "gx", "gy", "until",
-    "ended",
+    "t", "node", "subscription", "shape", "x", "y", "z", "rx", "ry", "vx", "vy", "vz", "gx", "gy",
+    "until", "ended", "outline",
 )  # fmt: skip
 
 
@@ -69,8 +82,12 @@ class TableReader:
                 self._cache.move_to_end(key)
                 return self._cache[key]
         with open_parquet(group.part) as file:
-            found = file.read_row_group(group.number, list(columns))
-        read = {name: _column(found.column(name)) for name in columns}
+            there = [name for name in columns if name in file.schema_arrow.names]
+            found = file.read_row_group(group.number, there)
+        read = {
+            name: _column(name, found.column(name)) if name in there else np.full(group.rows, None)
+            for name in columns
+        }
         with self._lock:
             self._cache[key] = read
             if len(self._cache) > CACHED_GROUPS:
@@ -114,10 +131,12 @@ def _groups(part: AnyPath) -> list[ReplayRowGroup]:
     return found
 
 
-def _column(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Texts become numbers of shapes, an end that is not known is far away."""
+def _column(name: str, column: pa.ChunkedArray) -> NDArray[Any]:
+    """Kinds of shapes become numbers, an end that is not known is far away."""
     if pa.types.is_dictionary(column.type) or pa.types.is_large_string(column.type):
         column = column.cast(pa.string())
+    if name == "outline":
+        return np.array(column.to_pylist(), object)
     if column.type == pa.string():
         column = pc.index_in(column, pa.array(SHAPES)).fill_null(-1)
     elif column.null_count:
@@ -192,6 +211,7 @@ class TraceReplay:
         root = folder(path)
         self.path = root
         self.scenario = scenario(root)
+        self.geometry = trace_geometry(root)
         self.tables = {
             name: TableReader(root, name)
             for name in ("interests", "publications", "deliveries", "messages", "positions")
@@ -205,7 +225,7 @@ class TraceReplay:
         self.seconds = SecondCounts(self)
 
     def bounds(self) -> list[list[float]]:
-        """Low and high corner of all places in the trace."""
+        """Low and high corner of all places in the trace, which is one of a plane."""
         found = [
             group.bounds
             for name in ("positions", "publications", "interests")
@@ -219,8 +239,8 @@ class TraceReplay:
         return [low, [max(high[0], low[0] + 1), max(high[1], low[1] + 1)]]
 
     def world(self, t: Time) -> bytes:
-        """The snapshot of entities, areas and recent deliveries at `t`."""
-        areas = self._areas(t)
+        """The snapshot of entities, areas and recent deliveries at `t`; on Earth in degrees."""
+        areas, outlines = self._areas(t)
         entities = self._positions(t)
         known = entities[:, 0]
         owners, first = np.unique(areas[:, 0], return_index=True)
@@ -230,34 +250,50 @@ class TraceReplay:
         entities = np.concatenate((entities, centres))
         publishers = self._publishers(t, entities[:, 0])
         return encode_snapshot(
-            t, np.concatenate((entities, publishers)), areas, self._deliveries(t)
+            t,
+            np.concatenate((entities, publishers)),
+            areas,
+            self._deliveries(t),
+            vertex_rows(enumerate(outlines)),
         )
 
-    def _areas(self, t: Time) -> Rows:
+    def _areas(self, t: Time) -> tuple[Rows, list[Outline | None]]:
         now = self.interests.at(t)
         bounded = np.isfinite(now["rx"]) & np.isfinite(now["ry"])
         now = _picked(now, bounded)
         end = np.minimum(t, now["until"])
         dt = np.maximum(end - now["t"], 0) / SECOND
         disc = now["shape"] == SHAPES.index("disc")
-        moves = (now["vx"] != 0) | (now["vy"] != 0) | (now["gx"] != 0) | (now["gy"] != 0)
+        moves = np.any([now[name] != 0 for name in ("vx", "vy", "vz", "gx", "gy")], axis=0)
         left = np.where(now["until"] >= 2**62, inf, np.maximum(now["until"] - t, 0) / SECOND)
         rx = np.maximum(now["rx"] + now["gx"] * dt, 0)
         ry = np.where(disc, rx, np.maximum(now["ry"] + now["gy"] * dt, 0))
+        x, y, z = (now[axis] + now[f"v{axis}"] * dt for axis in "xyz")
+        vx, vy = now["vx"], now["vy"]
+        if self.geometry == EARTH:
+            vx, vy = _degrees_per_second((x, y, z), (vx, vy, now["vz"]))
+            x, y = lon_lat_columns(x, y, z)
         columns = (
-            now["node"], now["shape"], now["x"] + now["vx"] * dt, now["y"] + now["vy"] * dt,
-            rx, ry, now["vx"], now["vy"], now["gx"], np.where(disc, now["gx"], now["gy"]),
-            np.where(moves, left, 0.0),
+            now["node"], now["shape"], x, y, rx, ry, vx, vy, now["gx"],
+            np.where(disc, now["gx"], now["gy"]), np.where(moves, left, 0.0),
         )  # fmt: skip
-        return np.stack([column.astype(np.float64) for column in columns], axis=1).reshape(
-            -1, len(AREA)
-        )
+        areas = _stacked(columns, AREA)
+        outlines = [_outline(text) for text in now["outline"]]
+        if self.geometry == EARTH:
+            areas, outlines = _boxes_in_degrees(areas, outlines)
+        return areas, outlines
+
+    def _places(self, table: str, low: Time, high: Time) -> Columns:
+        """Where something was in that time; x and y are longitude and latitude on Earth."""
+        columns = ("t", "node", "x", "y", "z")
+        found = self.tables[table].between(low, high, columns)
+        if self.geometry == EARTH:
+            found["x"], found["y"] = lon_lat_columns(found["x"], found["y"], found["z"])
+        return found
 
     def _positions(self, t: Time) -> Rows:
         """Between the samples before and after, on a straight line."""
-        found = self.tables["positions"].between(
-            t - SAMPLE_REACH, t + SAMPLE_REACH, ("t", "node", "x", "y")
-        )
+        found = self._places("positions", t - SAMPLE_REACH, t + SAMPLE_REACH)
         past = _last_of_each(_picked(found, found["t"] <= t))
         later = _picked(found, found["t"] > t)
         _, first = np.unique(later["node"], return_index=True)
@@ -267,28 +303,23 @@ class TraceReplay:
         if len(later["node"]):
             ahead = later["node"][place] == past["node"]
             whole = np.where(ahead, (later["t"][place] - past["t"]) / SECOND, 1.0)
-            vx = np.where(ahead, (later["x"][place] - past["x"]) / whole, 0.0)
+            away = later["x"][place] - past["x"]
+            vx = np.where(ahead, (short_way(away) if self.geometry == EARTH else away) / whole, 0.0)
             vy = np.where(ahead, (later["y"][place] - past["y"]) / whole, 0.0)
             left = np.where(ahead, (later["t"][place] - t) / SECOND, 0.0)
         else:
             vx = vy = left = np.zeros(len(past["node"]))
         dt = (t - past["t"]) / SECOND
         columns = (past["node"], past["x"] + vx * dt, past["y"] + vy * dt, vx, vy, left)
-        return np.stack([column.astype(np.float64) for column in columns], axis=1).reshape(
-            -1, len(ENTITY)
-        )
+        return _stacked(columns, ENTITY)
 
     def _publishers(self, t: Time, known: NDArray[Any]) -> Rows:
         """Entities of which only recent publications are known."""
-        published = self.tables["publications"].between(
-            t - SAMPLE_REACH, t, ("t", "node", "x", "y")
-        )
+        published = self._places("publications", t - SAMPLE_REACH, t)
         published = _last_of_each(_picked(published, ~np.isin(published["node"], known)))
         still = np.zeros(len(published["node"]))
         columns = (published["node"], published["x"], published["y"], still, still, still)
-        return np.stack([column.astype(np.float64) for column in columns], axis=1).reshape(
-            -1, len(ENTITY)
-        )
+        return _stacked(columns, ENTITY)
 
     def _deliveries(self, t: Time) -> Rows:
         delivered = self.tables["deliveries"].between(
@@ -305,6 +336,41 @@ class TraceReplay:
         return np.stack((published["node"][which[known]], delivered["node"][known]), axis=1).astype(
             np.float64
         )
+
+
+def _stacked(columns: tuple[NDArray[Any], ...], width: tuple[str, ...]) -> Rows:
+    stacked = np.stack([column.astype(np.float64) for column in columns], axis=1)
+    return stacked.reshape(-1, len(width))
+
+
+def _outline(text: str | None) -> Outline | None:
+    return None if text is None else _read_outline(text)
+
+
+_read_outline = lru_cache(4_096)(outline_from_text)
+
+
+def _boxes_in_degrees(
+    areas: Rows, outlines: list[Outline | None]
+) -> tuple[Rows, list[Outline | None]]:
+    """On Earth a box is that of an outline, and nothing that can be drawn without one."""
+    kept = []
+    for number in np.flatnonzero(areas[:, 1] == BOX):
+        drawn = drawn_outline(outlines[number])
+        if drawn is not None:
+            areas[number, 2:6] = drawn.x, drawn.y, drawn.rx, drawn.ry
+            kept.append(number)
+    which = np.sort(np.concatenate((np.flatnonzero(areas[:, 1] != BOX), kept))).astype(int)
+    return areas[which], [outlines[number] for number in which]
+
+
+def _degrees_per_second(
+    place: tuple[NDArray[Any], ...], velocity: tuple[NDArray[Any], ...]
+) -> tuple[Any, Any]:
+    """How longitude and latitude change, at metres per second."""
+    lon, lat = lon_lat_columns(*place)
+    soon_lon, soon_lat = lon_lat_columns(*(p + v for p, v in zip(place, velocity, strict=True)))
+    return short_way(soon_lon - lon), soon_lat - lat
 
 
 def _last_of_each(found: Columns) -> Columns:

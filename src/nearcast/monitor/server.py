@@ -83,6 +83,7 @@ class LiveMonitor:
             {
                 "mode": "live",
                 "game": game,
+                "geometry": gateway.realm.geometry,
                 "bounds": bounds or [[0, 0], [size, size]],
             }
         )
@@ -145,6 +146,7 @@ def replay_routes(replay: TraceReplay) -> HttpRoutes:
                 "mode": "replay",
                 "name": replay.path.resolve().name,
                 "title": f"{title} · {replay.path}" if title else str(replay.path),
+                "geometry": replay.geometry,
                 "bounds": replay.bounds(),
                 "first": replay.first,
                 "last": replay.last,

@@ -12,7 +12,11 @@ from typing import Any
 from msgspec import Raw
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import region_from_area, shape_from_fields
+from nearcast.client_protocol.geometry_json import (
+    place_shape,
+    refuse_earth_fields,
+    region_from_area,
+)
 from nearcast.model import commands
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
@@ -44,9 +48,8 @@ class LineProtocol:
                     raise ValueError("a peer keeps no states: publish without retain")
                 if request.name:
                     raise ValueError("a peer publishes as itself alone: publish without a name")
-                where = shape_from_fields(
-                    request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
-                )
+                refuse_earth_fields("a publication", request)
+                where = place_shape(request)
                 return commands.Publish(
                     next(self._numbers), where, request.channel, request.attributes,
                     self.packed(request.payload),

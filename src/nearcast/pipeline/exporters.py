@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from nearcast.errors import TraceError
-from nearcast.pipeline.earth_columns import lon_lat_columns
 from nearcast.space.motion import SECOND
 from nearcast.space.outlines import WHOLE, outline_from_text
 from nearcast.storage import AnyPath, PathInput, locate, open_parquet, writing_whole
 from nearcast.trace import reader
+from nearcast.trace.earth_columns import lon_lat_columns
 from nearcast.trace.reader import EARTH
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import ROW_GROUP, in_a_line

@@ -23,7 +23,6 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.field_checks import between, one_of
-from nearcast.pipeline.earth_columns import lon_lat_columns, raised_to_surface
 from nearcast.pipeline.movement.files import earth_reader, read_earth
 from nearcast.pipeline.movement.fix_collector import ImportedFixes
 from nearcast.scenario import SCHEMA, Setting
@@ -39,6 +38,7 @@ from nearcast.storage import (
     open_parquet,
     write_whole,
 )
+from nearcast.trace.earth_columns import lon_lat_columns, raised_to_surface
 from nearcast.trace.reader import EARTH, EPOCH, GEOMETRY, NAMES_FILE, PLANE
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import TraceFolder

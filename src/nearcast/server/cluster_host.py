@@ -66,11 +66,11 @@ class ClusterHost:
                 async with asyncio.timeout(JOIN_S / len(join)):
                     contact = await links.meet(*address, JOIN_S)
                     host.apply(service.join_cluster(host.now(), url, contact))
-                    while not service.cluster.joined and not links.refused:
+                    while not (service.cluster.joined or service.cluster.refused or links.refused):
                         await asyncio.sleep(LOOK_S)
                 if service.cluster.joined:
                     return
-                why = links.refused
+                why = links.refused or service.cluster.refused
             except OSError as error:  # TimeoutError is one
                 why = links.refused or str(error) or "nobody answers"
             LOG.info("no way into the cluster at %s:%d: %s", *address, why)

@@ -9,7 +9,7 @@ from nearcast.protocols.voronoi.local_diagram import warm_up
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.server.cluster_host import ClusterHost
 from nearcast.server.cluster_links import ClusterLinks, cluster_key
-from nearcast.server.config import ClusterSettings, LimitSettings
+from nearcast.server.config import ClusterSettings, Settings
 from nearcast.server.service_host import ServiceHost
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
@@ -29,11 +29,11 @@ class ClusterSetup:
         self.host: ClusterHost
 
     def service(
-        self, engine: Matcher, limits: LimitSettings, recorder: Recorder | None, name: str
+        self, engine: Matcher, settings: Settings, recorder: Recorder | None
     ) -> ClusterService:
         """The node's service. Its numbers are in the node's own block."""
-        cluster, node = self._cluster, self._links.name
-        realm = ClusterRealm(engine, limits, recorder, first_number(node))
+        cluster, node, limits = self._cluster, self._links.name, settings.limits
+        realm = ClusterRealm(engine, limits, recorder, first_number(node), settings.geometry)
         # A crash is told by links that break, at once; a machine that stands still for a moment has
         # not crashed. So sites take their time.
         capacity = float(cluster.capacity or cluster.subscriptions)
@@ -50,7 +50,7 @@ class ClusterSetup:
         )  # fmt: skip
         return ClusterService(
             node, SystemRandom(), realm, limits, parameters, scaling=scaling,
-            name=name, clients=limits.clients, requests=limits.requests,
+            name=settings.name, clients=limits.clients, requests=limits.requests,
         )  # fmt: skip
 
     async def enter(self, host: ServiceHost, service: ClusterService, url: str) -> ClusterHost:

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct, structs
 
 from nearcast import storage
 from nearcast.client_protocol import limits
+from nearcast.client_protocol.geometry_json import PLANE, Geometry
 from nearcast.errors import ConfigError
 from nearcast.field_docs import field_comments
 
@@ -187,6 +188,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
     # The node's name, which its clients are told.
     name: Annotated[str, Meta(max_length=64)] = ""
+    # What the coordinates of the world are: "plane" (x, y, z), or "earth" (longitude, latitude and
+    # metres). All nodes of a cluster have the same.
+    geometry: Geometry = PLANE
     # The token that every client must send when it joins. Empty: none is needed.
     token: str = ""
     # A file of tokens with roles, instead of one token for all. SIGHUP reloads it.

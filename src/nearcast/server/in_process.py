@@ -22,11 +22,12 @@ from msgspec import Struct
 from nearcast.client.client import Client
 from nearcast.client.websocket import ConnectionLost, OnMessage
 from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import EARTH, PLANE, Geometry
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.server.clock import clock
-from nearcast.server.server import ENGINE, NODE_NUMBER, warm_up
+from nearcast.server.server import ENGINE, NODE_NUMBER, geometry_setting, warm_up
 from nearcast.server.service_host import ServiceHost
 from nearcast.service.access.grants import Grant
 from nearcast.service.client_state import AcceptedPublication
@@ -49,12 +50,21 @@ NO_RATE = 1_000_000_000  # requests a second: nobody outside of this process can
 
 
 class World:
-    """A node of one's own. With `trace` it records everything into that folder."""
+    """A node of one's own. With `trace` it records everything into that folder.
+
+    `geometry`: "plane", or "earth" for longitude, latitude and metres.
+    """
 
     def __init__(
-        self, *, trace: str | PathLike[str] | None = None, limits: Limits | None = None
+        self,
+        *,
+        trace: str | PathLike[str] | None = None,
+        limits: Limits | None = None,
+        geometry: Geometry = PLANE,
     ) -> None:
-        self._trace = trace
+        if geometry not in (PLANE, EARTH):
+            raise ValueError(f"a world's geometry is {PLANE!r} or {EARTH!r}, not {geometry!r}")
+        self._trace, self._geometry = trace, geometry
         self._limits = limits or Limits()
         self._host: _InProcessHost | None = None
 
@@ -63,8 +73,10 @@ class World:
         now = clock()
         recording = None
         if self._trace is not None:
-            recording = LiveRecording(self._trace, now(), {"engine": ENGINE})
-        realm = Realm(MATCHERS[ENGINE](), self._limits, recording.recorder if recording else None)
+            settings = {"engine": ENGINE, **geometry_setting(self._geometry)}
+            recording = LiveRecording(self._trace, now(), settings)
+        recorder = recording.recorder if recording else None
+        realm = Realm(MATCHERS[ENGINE](), self._limits, recorder, geometry=self._geometry)
         service = Service(NODE_NUMBER, SystemRandom(), realm, self._limits)
         self._host = _InProcessHost(service, now, recording)
         return self
@@ -217,5 +229,5 @@ def _message(accepted: AcceptedPublication, t: Time, to: list[int]) -> messages.
     r = accepted.request
     return messages.MessageNotice(
         to, accepted.client.entity, accepted.id, t, r.x, r.y, r.payload, r.retain,
-        r.attributes, r.channel, r.z, r.r, r.rx, r.ry, r.rz,
+        r.attributes, r.channel, r.z, r.r, r.rx, r.ry, r.rz, r.lon, r.lat, r.alt,
     )  # fmt: skip

@@ -22,11 +22,12 @@ import uvloop
 from msgspec import Raw
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.geometry_json import PLANE, Area, Geometry
 from nearcast.client_protocol.limits import Limits
 from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S
 from nearcast.errors import AccessError
 from nearcast.matching import MATCHERS
+from nearcast.scenario import Setting
 from nearcast.server.access.tokens import AccessControl, load_access
 from nearcast.server.clock import clock
 from nearcast.server.config import Settings
@@ -97,19 +98,19 @@ class Server:
             self.recording = LiveRecording(
                 _fresh(settings.trace) if settings.trace else _dated(),
                 self.began,
-                {"engine": ENGINE, "name": settings.name},
+                {"engine": ENGINE, "name": settings.name, **geometry_setting(settings.geometry)},
             )
         recorder = self.recording.recorder if self.recording else None
         setup = _cluster_setup(settings)
         engine = MATCHERS[ENGINE]()
         if setup is None:
-            realm = Realm(engine, limits, recorder)
+            realm = Realm(engine, limits, recorder, geometry=settings.geometry)
             service = Service(
                 NODE_NUMBER, SystemRandom(), realm, limits, name=settings.name,
                 clients=limits.clients, requests=limits.requests,
             )  # fmt: skip
         else:
-            service = self._cluster_service = setup.service(engine, limits, recorder, settings.name)
+            service = self._cluster_service = setup.service(engine, settings, recorder)
         self.gateway = Gateway(
             service, limits, tokens, now,
             flush_s=settings.flush_ms / 1000, recording=self.recording,
@@ -210,6 +211,11 @@ async def _serve(settings: Settings, ready: Callable[[Server], None]) -> None:
         await stop.wait()
 
 
+def geometry_setting(geometry: Geometry) -> dict[str, Setting]:
+    """What the scenario of a recording says of the world's coordinates; a plane is understood."""
+    return {} if geometry == PLANE else {"geometry": geometry}
+
+
 def warm_up() -> None:
     """Load or compile every kernel, by using a small realm once."""
     recorder = Recorder(MemoryTrace())
@@ -220,6 +226,7 @@ def warm_up() -> None:
         Area(x=0.0, y=0.0, r=1.0, vx=1.0),
         Area(x=0.0, y=0.0, rx=1.0, ry=1.0, to=[[2.0, 2.0], [0.0, 0.0]], speed=1.0),
         Area(formula="x >= -3 + t, x <= 3 + t"),
+        Area(geometry={"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [0, 1], [0, 0]]]}),
     )
     for number, area in enumerate(areas):
         condition = "level > 1" if number == 0 else None

@@ -86,10 +86,7 @@ class AcceptedPublication(Struct, eq=False, gc=False):  # it is in no reference 
 
     @property
     def shape(self) -> Shape:
-        request = self.request
-        return geometry_json.shape_from_fields(
-            request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
-        )
+        return geometry_json.place_shape(self.request)
 
     def payload(self, form: messages.Encoding) -> Raw:
         """In this encoding; nothing, if the payload cannot be translated."""

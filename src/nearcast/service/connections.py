@@ -3,6 +3,7 @@
 from msgspec.structs import asdict
 
 from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import PLANE, Geometry
 from nearcast.client_protocol.limits import Limits
 from nearcast.node import Outbox
 from nearcast.service.client_state import ClientState
@@ -14,8 +15,8 @@ from nearcast.space.motion import Time
 class Connections:
     """All open connections of a node, the oldest first, and the clients that they serve."""
 
-    def __init__(self, out: Outbox, limits: Limits, name: str) -> None:
-        self._out, self._name = out, name
+    def __init__(self, out: Outbox, limits: Limits, name: str, geometry: Geometry = PLANE) -> None:
+        self._out, self._name, self._geometry = out, name, geometry
         self._limits = {key: float(value) for key, value in asdict(limits).items()}
         self._serving: list[Connection | None] = []  # by a client's slot
         self.all: dict[Connection, None] = {}
@@ -56,8 +57,9 @@ class Connections:
         """Serve the client by this connection, and send it the welcome notice."""
         self.attach(connection, client)
         welcome = messages.WelcomeNotice(
-            client.entity, now, self._name, limits=self._limits, id=number, nodes=self.urls
-        )
+            client.entity, now, self._name, limits=self._limits, id=number, nodes=self.urls,
+            geometry=self._geometry,
+        )  # fmt: skip
         self.reply(connection, welcome)
 
     def set_urls(self, urls: list[str]) -> None:

@@ -44,6 +44,7 @@ def message_frame(
     if (
         form.binary
         and accepted.kind == POINT
+        and request.lon is None
         and not (request.channel or request.attributes or request.z)
     ):
         # What `form.encode` would say of a plain point, which nearly all publications are.
@@ -60,7 +61,7 @@ def message_frame(
     word = messages.MessageNotice(
         numbers, accepted.client.entity, accepted.id, t, request.x, request.y, content,
         request.retain, request.attributes, request.channel, request.z,
-        request.r, request.rx, request.ry, request.rz,
+        request.r, request.rx, request.ry, request.rz, request.lon, request.lat, request.alt,
     )  # fmt: skip
     return websocket_frame(form, form.encode(word))
 

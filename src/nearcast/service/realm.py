@@ -16,12 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import EARTH, PLANE, Geometry
 from nearcast.client_protocol.limits import (
     Limits,
     as_refusal,
     check_name,
     check_subscription_number,
     checked_region,
+    earth_publication_shape,
     publication_shape,
     refuse_value_errors,
     subscribe_command,
@@ -53,12 +55,14 @@ from nearcast.service.retained_state import (
     PublicationTable,
     RetainedState,
     RetainedStates,
+    altitude_outlines,
     clear_retain,
     pack_publication,
     publication_batch,
 )  # fmt: skip
 from nearcast.service.throttling import KEPT, Throttle, check_throttle_options, has_centre
 from nearcast.space.motion import Time
+from nearcast.space.outlines import Outline
 from nearcast.trace.recorder import Recorder
 
 __all__ = [
@@ -88,6 +92,7 @@ class FlushInput(Struct):
     table: PublicationTable
     channels: list[str] | None  # None: all are on the default one
     attributes: list[dict[str, Value]] | None  # None: none has any
+    outlines: Sequence[Outline | None] | None = None  # None: none has any
     remote: list[tuple[AcceptedPublication, bytes]] = []
 
     def __bool__(self) -> bool:
@@ -98,9 +103,10 @@ class FlushInput(Struct):
         for i, one in enumerate(self.accepted):
             channels = self.channels and self.channels[i : i + 1]
             attributes = self.attributes and self.attributes[i : i + 1]
-            yield one, FlushInput([one], self.table[i : i + 1], channels, attributes)
+            outlines = self.outlines and self.outlines[i : i + 1]
+            yield one, FlushInput([one], self.table[i : i + 1], channels, attributes, outlines)
         for one, row in self.remote:
-            yield one, FlushInput((), self.table[:0], None, None, [(one, row)])
+            yield one, FlushInput((), self.table[:0], None, None, None, [(one, row)])
 
 
 class Realm:
@@ -112,9 +118,13 @@ class Realm:
         limits: Limits,
         recorder: Recorder | None,
         entities_from: int = 1,
+        geometry: Geometry = PLANE,
     ) -> None:
         self.now: Time = 0  # time of the last event
-        self.limits = limits
+        self.limits, self.geometry = limits, geometry
+        self._publication_shape = (
+            earth_publication_shape if geometry == EARTH else publication_shape
+        )
         self.clients: list[ClientState | None] = []  # by slot
         self.entities: Integers = np.zeros(INITIAL_SLOTS, np.int64)  # by client slot
         # By subscription slot: the client's number of it, its number in the trace, its client's
@@ -210,7 +220,7 @@ class Realm:
             if before is None and len(mine) >= self.limits.subscriptions:
                 raise Refused(f"a client has at most {self.limits.subscriptions} subscriptions")
             number = before.subscription.id if before else self._next_subscription
-            wanted = subscribe_command(request, number, self.limits)
+            wanted = subscribe_command(request, number, self.limits, self.geometry)
             throttle_options = ThrottleOptions(request.rates, request.closest, request.budget)
             check_throttle_options(throttle_options, wanted.region)
             t = self._change_time(now, before)
@@ -243,7 +253,7 @@ class Realm:
         try:
             active = _find_subscription(client, request.subscription)
             wanted = active.asked
-            region = checked_region(request.area, self.limits)
+            region = checked_region(request.area, self.limits, self.geometry)
             if active.throttle is not None:
                 check_throttle_options(active.throttle_options, region)
             if wanted.variables:  # only then it matters what was asked for
@@ -367,29 +377,31 @@ class Realm:
                     f"{messages.BUSY}: {client.backlog} of your publications wait to be delivered;"
                     " publish again later"
                 )
-            where = publication_shape(request, self.limits)
-            size = len(request.payload)
+            where = self._publication_shape(request, self.limits)
+            payload, attributes = request.payload, request.attributes
+            size = len(payload)
             if size:
                 if size > self.limits.payload:
                     raise Refused(f"a payload has at most {self.limits.payload} bytes")
                 if size > MAX_NESTING:
-                    form.check_payload(request.payload)
+                    form.check_payload(payload)
                 else:  # most are small, and this costs least
                     try:
-                        form.decode_value(request.payload)
+                        form.decode_value(payload)
                     except messages.DECODE_ERRORS:
-                        form.check_payload(request.payload)
-            if request.attributes:
-                check_attributes(request.attributes)
-            publisher = self._represented_entity(client, request.name) if request.name else client
-            feed = publisher.feeds.get(request.channel)
+                        form.check_payload(payload)
+            if attributes:
+                check_attributes(attributes)
+            name, channel = request.name, request.channel
+            publisher = self._represented_entity(client, name) if name else client
+            feed = publisher.feeds.get(channel)
             if feed is None:
-                feed = self._new_feed(publisher, request.channel)
+                feed = self._new_feed(publisher, channel)
         except ValueError as why:
             raise as_refusal(why) from None
-        if request.channel:
+        if channel:
             self._on_channels = True
-        if request.attributes:
+        if attributes:
             self._attributed = True
         number = self._next_publication
         self._next_publication += 1
@@ -454,9 +466,10 @@ class Realm:
         accepted, table = self._next_publications()
         channels = [one.request.channel for one in accepted] if self._on_channels else None
         attributes = [one.request.attributes for one in accepted] if self._attributed else None
+        outlines = altitude_outlines(accepted) if self.geometry == EARTH else None
         if not self._backlog:
             self._on_channels = self._attributed = False
-        return FlushInput(accepted, table, channels, attributes)
+        return FlushInput(accepted, table, channels, attributes, outlines)
 
     def _next_publications(self) -> tuple[Sequence[AcceptedPublication], PublicationTable]:
         accepted, table = self._waiting, np.frombuffer(self._waiting_rows, PUBLICATION_DTYPE)
@@ -477,7 +490,9 @@ class Realm:
         if not taken:
             return FlushDeliveries(t, (), *np.empty((4, 0), np.int64))
         accepted = taken.accepted
-        publications = publication_batch(t, taken.table, accepted, taken.channels, taken.attributes)
+        publications = publication_batch(
+            t, taken.table, accepted, taken.channels, taken.attributes, taken.outlines
+        )
         deliveries, table = self._match_flush(t, taken, publications)
         if len(self._throttle):
             deliveries = self._apply_throttling(deliveries, table)
@@ -577,7 +592,7 @@ class Realm:
             if not 0 <= request.limit <= self.limits.nearby:
                 raise Refused(f"from 0 to {self.limits.nearby} entities are listed")
             wanted = commands.Subscribe(
-                0, checked_region(request.area, self.limits), channel=request.channel
+                0, checked_region(request.area, self.limits, self.geometry), channel=request.channel
             )
             subscription = wanted.stamped(NOBODY, max(now, self.now))
         self._advance_to(now)
@@ -603,11 +618,10 @@ class Realm:
         """Entities of this node with a retained state, and where the newest one is."""
         for client in self.clients:
             if client is not None and client.feeds:
-                states = self.retained_states(client)
-                if states:
-                    newest = max(states, key=lambda state: (state.t, state.accepted.id))
-                    where = newest.accepted.request
-                    yield client.entity, where.x, where.y, where.z
+                feeds = [feed for feed in client.feeds.values() if self._states.retains(feed)]
+                if feeds:
+                    newest = max(feeds, key=self._states.age)
+                    yield client.entity, *self._states.place(newest)
 
     def retained_states(self, client: ClientState) -> list[RetainedState]:
         """The retained states of a client, at most one for each channel."""

@@ -13,11 +13,13 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
+from nearcast.client_protocol.earth_json import altitude_outline
 from nearcast.columns import SlotAllocator, grow
 from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.subscription import Value
 from nearcast.service.client_state import AcceptedPublication, LazyPublications
 from nearcast.space.motion import FOREVER, Time
+from nearcast.space.outlines import Outline
 
 # A pair of a subscription's slot and a feed is one number: these low bits are the feed.
 FEED_BITS = 32
@@ -54,6 +56,7 @@ class RetainedState(Struct, frozen=True):
         return messages.EntityState(
             client.entity, self.t, request.x, request.y, request.z,
             client.name, request.attributes, self.accepted.payload(form),
+            request.lon, request.lat, request.alt,
         )  # fmt: skip
 
 
@@ -194,8 +197,19 @@ class RetainedStates:
         accepted = [self._states[feed].accepted for feed in found]
         channels = [one.request.channel for one in accepted]
         return feeds, publication_batch(
-            t, self._table[feeds], accepted, channels if any(channels) else None
-        )
+            t, self._table[feeds], accepted, channels if any(channels) else None,
+            outlines=altitude_outlines(accepted),
+        )  # fmt: skip
+
+    def age(self, feed: int) -> tuple[Time, int]:
+        """When its state was made, and by which publication: a later one is greater."""
+        state = self._states[feed]
+        return state.t, state.accepted.id
+
+    def place(self, feed: int) -> tuple[float, float, float]:
+        """The centre of its state, on Earth in ECEF metres."""
+        x, y, z = self._table["centre"][feed].tolist()
+        return x, y, z
 
     def places_of_states(self, feeds: Integers) -> tuple[Floats, Integers]:
         """Of these feeds: the positions of their states, and their entities."""
@@ -206,6 +220,7 @@ def publication_batch(
     t: Time, table: PublicationTable, accepted: Sequence[AcceptedPublication],
     channels: Sequence[str] | None,
     attributes: Sequence[Mapping[str, Value]] | None = None,
+    outlines: Sequence[Outline | None] | None = None,
 ) -> Batch:  # fmt: skip
     """As a matcher takes it: kernels are compiled for contiguous columns."""
     return Batch(
@@ -217,7 +232,17 @@ def publication_batch(
         channels,
         LazyPublications(t, accepted),
         attributes,
+        outlines,
     )
+
+
+def altitude_outlines(
+    accepted: Sequence[AcceptedPublication],
+) -> Sequence[Outline | None] | None:
+    """The outlines of those that have an altitude; None if there are none."""
+    if all(one.request.alt is None for one in accepted):
+        return None
+    return [altitude_outline(one.request.alt) for one in accepted]
 
 
 def slice_batch(states: Batch, first: int, last: int) -> Batch:
@@ -225,10 +250,11 @@ def slice_batch(states: Batch, first: int, last: int) -> Batch:
     if last - first == len(states):
         return states
     channel = states.channel[first:last] if states.channel is not None else None
+    outlines = states.outlines[first:last] if states.outlines is not None else None
     return Batch(
         states.t[first:last], states.node[first:last], states.kind[first:last],
         states.centre[first:last], states.extent[first:last], channel,
-        states.publications[first:last],
+        states.publications[first:last], outlines=outlines,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import CloseCode
+from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.model.subscription import NodeId, PublicationId
@@ -70,7 +71,7 @@ class Service(Node):
         super().__init__(node_id, rng)
         self.out = out or self.out
         self.realm, self.limits = realm, limits
-        self.connections = Connections(self.out, limits, name)
+        self.connections = Connections(self.out, limits, name, realm.geometry)
         self.quotas = Quotas(requests)
         self._most_clients = clients
         self._counted: dict[PublicationId, None] = {}  # whose matches are counted
@@ -199,7 +200,7 @@ class Service(Node):
             raise Refused("join first")
         assert connection.grant is not None
         if kind is messages.NearbyRequest:
-            check_listening(connection.grant, request.area, request.channel, self.limits)
+            self._check_area(connection.grant, request.area, request.channel)
             found = realm.nearby(now, request, client.form)
             answer = messages.NearbyNotice(found, request.id)
             self.connections.reply(connection, answer, realm.query_cost(len(found)))
@@ -228,10 +229,10 @@ class Service(Node):
         if kind is messages.MoveRequest:
             known = client.subscriptions.get(request.subscription)
             if known is not None:
-                check_listening(grant, request.area, known.subscription.channel, self.limits)
+                self._check_area(grant, request.area, known.subscription.channel)
             realm.move(now, client, request)
         elif kind is messages.SubscribeRequest:
-            check_listening(grant, request.area, request.channel, self.limits)
+            self._check_area(grant, request.area, request.channel)
             check_subscriptions(connection, request.subscription)
             return realm.subscribe(now, client, request)
         elif kind is messages.TuneRequest:
@@ -241,6 +242,9 @@ class Service(Node):
         elif kind is messages.WithdrawRequest:
             realm.withdraw(now, client, request)
         return []
+
+    def _check_area(self, grant: Grant, area: Area, channel: str) -> None:
+        check_listening(grant, area, channel, self.limits, self.realm.geometry)
 
     def _check_listening(self, connection: Connection) -> None:
         if not may_listen(connection):

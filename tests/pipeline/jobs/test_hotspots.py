@@ -13,6 +13,9 @@ from pyspark.sql import SparkSession
 from nearcast.pipeline.jobs import hotspots
 from nearcast.pipeline.jobs.delivery import first_moments
 from nearcast.pipeline.jobs.hotspots import world_density, world_movement, world_positions
+from nearcast.pipeline.spark.storage import OpenedTrace
+from nearcast.scenario import Scenario
+from nearcast.space.earth import ecef
 from support.dataframes import Row
 from support.small_runs import by_keys, rows_of
 
@@ -114,7 +117,7 @@ def density(positions: list[Row], origin: int) -> dict[int, Counter[tuple[int, i
 
 def test_density_counts_each_entity_once_a_second_where_it_was_last(spark: SparkSession) -> None:
     positions, *others = frames(spark, "positions", "publications", "messages")
-    result = world_density(positions, first_moments(*others, positions))
+    result = world_density(positions, first_moments(*others, positions), [])
     assert result.columns == ["run", "second", "cell_x", "cell_y", "entities", "x_low", "y_low",
                               "cell_width", "cell_height"]  # fmt: skip
     wanted = {}
@@ -230,7 +233,7 @@ def mean(values: list[Any]) -> float | None:
 
 def test_a_world_is_described_as_its_entities_lived(spark: SparkSession) -> None:
     tables = frames(spark, "positions", "interests", "publications", "notes", "expected")
-    result = world_movement(*tables)
+    result = world_movement(*tables, traces=[])
     assert result.columns == ["run", "entities", *NAMES]
     wanted = {}
     for run, rows in WORLDS.items():
@@ -257,3 +260,49 @@ def test_a_world_is_described_as_its_entities_lived(spark: SparkSession) -> None
     for place, name in enumerate(NAMES, 1):
         kinds = {row[place] for row in found.values()}
         assert len(kinds) > 2, f"{name} is hardly put to the test"
+
+
+def test_on_earth_cells_are_of_degrees_also_across_the_antimeridian(spark: SparkSession) -> None:
+    """A fleet on both sides of longitude 180, one elsewhere, and the same numbers in a plane."""
+    rng = Random(4)
+    centres = {"fiji": (180.0, -17.0), "dover": (1.4, 51.0), "plane": (180.0, -17.0)}
+    places: dict[tuple[str, int], tuple[float, float]] = {}
+    rows, interests = [], []
+    for run, (lon, lat) in centres.items():
+        for node in range(60):
+            place = lon + rng.uniform(-2, 2), lat + rng.uniform(-1, 1)
+            places[run, node] = place
+            x, y, z = (*place, 0.0) if run == "plane" else ecef(*place)
+            rows.append({"run": run, "t": 0, "node": node, "x": x, "y": y, "z": z})
+        interests.append({"run": run, "t": 0, "node": 0, "subscription": 0, "shape": "disc",
+                          "x": x, "y": y, "z": z, "rx": 1.5})  # fmt: skip
+    traces = [
+        OpenedTrace(run, run, Scenario(protocol="imported", workload="fleet", nodes=60, seconds=1,
+                                       settings={} if run == "plane" else {"geometry": "earth"}))
+        for run in centres
+    ]  # fmt: skip
+    positions = rows_of(spark, "positions", rows)
+    others = [rows_of(spark, table, []) for table in ("publications", "notes", "expected")]
+    found = by_keys(
+        world_density(positions, first_moments(positions), traces), ["run", "cell_x", "cell_y"]
+    )
+    fullest: dict[str, Counter[tuple[int, int]]] = {}
+    for run in centres:
+        mine = [place for (whose, _), place in places.items() if whose == run]
+        grid = [(min(side), (max(side) - min(side)) / 64) for side in zip(*mine, strict=True)]
+        (x_low, width), (y_low, height) = grid
+        wanted = fullest[run] = Counter(
+            (min(63, floor((lon - x_low) / width)), min(63, floor((lat - y_low) / height)))
+            for lon, lat in mine
+        )
+        counted = {key[1:]: row[1] for key, row in found.items() if key[0] == run}
+        assert counted == wanted
+        for row in (row for key, row in found.items() if key[0] == run):
+            assert row[2:] == pytest.approx((x_low, y_low, width, height), abs=1e-9)
+    movement = world_movement(
+        positions, rows_of(spark, "interests", interests), *others, traces=traces
+    )
+    for run, area_mean, crowding in movement.select("run", "area_mean", "crowding").collect():
+        assert area_mean == 9.0, "a disc on Earth is flat"
+        most = sorted(fullest[run].values(), reverse=True)
+        assert crowding == pytest.approx(sum(most[: ceil(len(most) / 10)]) / 60)

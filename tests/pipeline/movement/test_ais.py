@@ -92,6 +92,7 @@ def test_bad_lines_are_skipped_and_counted(tmp_path: Path) -> None:
         good: "line 2 has no time: neither a tag block",
         tagged(NOON, good[:-1] + "F"): "line 2 cannot be decoded: The checksum is invalid",
         tagged(NOON, good).replace("s:station", "s:other"): "line 2 has a tag block of a wrong",
+        f"\\c:1\\641168000*00\\{good}": "line 2 has a tag block that does not end just before",
         tagged("now", good): "line 2 'now' is no time of ISO 8601",
         "noon " + good: "line 2 has something else before its sentence: 'noon' is no time",
         tagged(NOON, sentences(1, 181, 91)[0]): "line 2 reports no position",

@@ -160,6 +160,6 @@ def test_a_folder_of_several_traces_has_no_common_time(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_another_schema_is_refused(tmp_path: Path) -> None:
-    begin_trace(tmp_path / "later", b'{"schema": 2}')
-    with pytest.raises(TraceError, match=r"scenario.json says schema 2; we read 1"):
+    begin_trace(tmp_path / "later", b'{"schema": 3}')
+    with pytest.raises(TraceError, match=r"scenario.json says schema 3; this version reads 1"):
         stream_source.open_single_trace(tmp_path / "later")

@@ -105,9 +105,10 @@ def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_
     empty = {
         field.name: [""] * len(t) if field.type == pa.string() else np.zeros(len(t))
         for field in TABLES["publications"]
-        if field.name != "attributes"
+        if not field.nullable
     }
-    publications = {**empty, **columns, "attributes": pa.nulls(len(t), pa.string())}
+    absent = pa.nulls(len(t), pa.string())
+    publications = {**empty, **columns, "attributes": absent, "outline": absent}
     sink.write({"publications": pa.table(publications, schema=TABLES["publications"])})
     monkeypatch.setattr("nearcast.pipeline.truth.expected.PUBLICATIONS_PER_PART", 1_000)
     pieces, _ = storage.list_row_groups(storage.open_traces([tmp_path / "busy"]), "publications")

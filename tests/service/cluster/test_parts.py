@@ -575,3 +575,22 @@ def test_a_state_that_waits_when_its_entity_comes_and_leaves_at_once_is_not_kept
     realm.flush(40)
     realm.tick(50)
     assert realm.nearby(60, messages.NearbyRequest(Area(), limit=10)) == []
+
+
+@pytest.mark.parametrize("came", [False, True])
+def test_a_state_is_made_later_than_the_withdrawal_before_it(came: bool) -> None:
+    """Other nodes end what was made until then. This node's time may be ahead of its clock."""
+    realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
+    realm.flush(100)
+    if came:  # and had withdrawn its state before
+        client = realm.add_transferred(90, 77, "anna", messages.JSON, [], [], departed := 110, [])
+    else:
+        client = realm.join(90, "anna")
+        realm.publish(client, messages.PublishRequest(1.0, 0.0, retain=True), messages.JSON)
+        realm.flush(91)
+        realm.withdraw(92, client, messages.WithdrawRequest())
+        ((_, _, departed),) = realm.history.withdrawn_states
+    realm.publish(client, messages.PublishRequest(2.0, 0.0, retain=True), messages.JSON)
+    realm.flush(93)
+    (state,) = realm.retained_states(client)
+    assert state.t > departed

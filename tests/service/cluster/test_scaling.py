@@ -307,6 +307,23 @@ def test_if_the_only_active_node_crashes_a_standby_takes_over() -> None:
     assert script.check(since) > 10
 
 
+def test_a_mesh_that_was_lost_with_all_who_were_in_it_is_founded_again() -> None:
+    """The only active node is restarted at once. One that stands by lets it in, to the mesh of the
+    one that has crashed, and then crashes itself."""
+    script = ScalingScript(11, standbys=1)
+    world, (standby,) = script.world, script.standbys
+    world.inject.crash(script.first, restarts_after=SECOND // 100)
+    script.run(2.0)
+    (again,) = (server for server in script.servers if server is not standby)
+    assert list(again.service.cluster.nodes) == [standby.id]
+    world.inject.crash(standby, restarts_after=6 * SECOND)
+    world.wait("there is no mesh", lambda: again.service.cluster.site.ready, 10 * SECOND)
+    world.wait("it is alone", lambda: len(again.service.cluster.nodes) == 1, 10 * SECOND)
+    script.client(again, 50.0, 50.0)
+    script.check()
+    assert script.roles() == {ACTIVE: 1, STANDING_BY: 1}
+
+
 def test_if_the_only_active_node_stops_a_standby_takes_its_clients_and_nothing_is_lost() -> None:
     script = ScalingScript(8)
     stay, first, second = script.come(5), script.first, script.standbys[0]

@@ -1,11 +1,13 @@
 """The checkers of a simulated cluster find what is wrong: each is shown a cluster with that bug."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from nearcast.errors import InvariantError
 from nearcast.protocols.voronoi.ownership import Ownership
+from nearcast.service.cluster.messages import ClientTransfer
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.routing import Routing
 from nearcast.service.effects import DeliverFlush
@@ -116,3 +118,23 @@ def test_a_fault_of_servers_lasts_until_its_end() -> None:
     faults.add("halted", 20, 40, servers=[1])
     faults.add("isolated", 50, 90, client=3)
     assert [faults.last_of_servers(t) for t in (10, 30, 60)] == [0, 30, 40]
+
+
+def test_who_left_misses_nothing_though_the_server_it_was_handed_over_to_has_crashed() -> None:
+    script = ClusterScript(2, servers=2)
+    world, (first, second) = script.world, script.servers
+    (x, y), place = first.service.cluster.site.place, second.service.cluster.site.place
+
+    def crash(_: object, __: object, message: object) -> None:
+        if isinstance(message, ClientTransfer) and second in world.servers:
+            world.plan(0, partial(world.inject.crash, second))
+
+    world.watchers.append(crash)
+    stays, leaves = script.client(first, x, y), script.client(first, *place)
+    world.wait("no client is handed over", lambda: second not in world.servers)
+    script.run(5.0)
+    assert leaves.server is first, "it was taken back"
+    script.leave(leaves)
+    script.run(12.0)  # then no fault explains a miss any more
+    stays.publish(*place)
+    script.check()

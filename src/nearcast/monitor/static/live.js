@@ -23,6 +23,31 @@ const element = (id) => document.getElementById(id);
 export async function begin(about, world, status) {
   const clock = new Clock();
   const cluster = new Cluster();
+  const earth = about.geometry === "earth";
+  repeatEvery(SNAPSHOTS_MS, async () => {
+    world.snapshot = await cluster.fetchSnapshots();
+    if (!earth) world.sites = cluster.sites;
+    clock.observe(world.snapshot.t);
+  }, (error) => status(error ? "bad" : "good", error ? "the node does not answer" : "live"));
+  return earth ? watch(world, clock, cluster) : play(about, world, clock, cluster);
+}
+
+// A world on Earth: a map, on which nobody walks.
+function watch(world, clock, cluster) {
+  element("comparison").hidden = element("console").hidden = true;
+  element("hint").textContent = "Drag and wheel move the map · point at somebody to see who and where it is";
+  element("world").ariaLabel = "A map. Plus and minus zoom, 0 shows everybody.";
+  const numbers = new Numbers();
+  repeatEvery(NUMBERS_MS, async () => {
+    numbers.show(await cluster.fetchNumbers(), cluster);
+    const count = world.snapshot?.entities.count ?? 0;
+    element("summary").textContent = `${count.toLocaleString("en")} ${count === 1 ? "entity" : "entities"}`;
+  }, () => {}); // the requests for snapshots show whether the node answers
+  return { clock, walk() {} };
+}
+
+// A plane, with the person's character in it.
+async function play(about, world, clock, cluster) {
   const engines = new EngineComparison(
     element("engines"), element("saving-chart"), element("saving"), element("comparison-note"),
   );
@@ -34,12 +59,6 @@ export async function begin(about, world, status) {
     element("orders").hidden = true;
     element("line").placeholder = "goto 300 200 · follow 12 · find 12 · help";
   }
-  repeatEvery(SNAPSHOTS_MS, async () => {
-    world.snapshot = await cluster.fetchSnapshots();
-    world.sites = cluster.sites;
-    clock.observe(world.snapshot.t);
-  }, (error) => status(error ? "bad" : "good", error ? "the node does not answer" : "live"));
-
   const person = await enter(about.bounds, {
     delivered: ({ from, x, y, attributes }) => world.showDelivery(from, x, y, attributes.action === "pick-up"),
     news: (payload) => takeNews(payload),

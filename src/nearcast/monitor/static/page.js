@@ -1,5 +1,7 @@
 // Entry point of the monitor page: it shows a live node or the replay of a trace.
 
+import { EarthMap } from "./map.js";
+import { Plane } from "./plane.js";
 import { ask } from "./snapshots.js";
 import { World } from "./world.js";
 
@@ -14,8 +16,8 @@ function status(kind, text) {
 async function begin() {
   const about = await ask("monitor/about");
   let mode = null;
-  const world = new World(element("world"), element("tip"), (place) => mode?.walk(place));
-  world.span(about.bounds);
+  const ground = about.geometry === "earth" ? new EarthMap() : new Plane(about.bounds);
+  const world = new World(element("world"), element("tip"), (place) => mode?.walk(place), ground);
   view(world);
   const { begin: start } = await import(about.mode === "live" ? "./live.js" : "./replay.js");
   mode = await start(about, world, status);

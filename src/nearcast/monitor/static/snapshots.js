@@ -3,13 +3,14 @@
 // A snapshot has the position, velocity and duration of every motion, so a few snapshots a second are
 // enough: the page computes what is between them.
 
-const HEAD = 4; // t in microseconds, then how many entities, areas and deliveries follow
-const ENTITY = ["x", "y", "vx", "vy", "left"];
-const AREA = ["kind", "x", "y", "rx", "ry", "vx", "vy", "gx", "gy", "left"];
+const HEAD = 5; // t in microseconds, then how many entities, areas, deliveries and vertices follow
+const PLACE = ["x", "y"];
+const ENTITY = ["vx", "vy", "left"];
+const AREA = ["kind", "rx", "ry", "vx", "vy", "gx", "gy", "left"];
 export const DISC = 1;
 
 export function decode(buffer) {
-  const [t, entities, areas, deliveries] = new Float64Array(buffer, 0, HEAD);
+  const [t, entities, areas, deliveries, vertices] = new Float64Array(buffer, 0, HEAD);
   let offset = HEAD * 8;
   const take = (Column, count) => {
     const column = new Column(buffer, offset, count);
@@ -22,11 +23,24 @@ export function decode(buffer) {
     areas: { count: areas, owner: take(Float64Array, areas) },
     deliveries: { count: deliveries, from: take(Float64Array, deliveries), to: take(Float64Array, deliveries) },
   };
+  for (const name of PLACE) snapshot.entities[name] = take(Float64Array, entities);
+  for (const name of PLACE) snapshot.areas[name] = take(Float64Array, areas);
   for (const name of ENTITY) snapshot.entities[name] = take(Float32Array, entities);
   for (const name of AREA) snapshot.areas[name] = take(Float32Array, areas);
+  snapshot.areas.rings = rings(["area", "ring", "dx", "dy"].map(() => take(Float32Array, vertices)));
   snapshot.places = new Map();
   for (let i = 0; i < entities; i++) snapshot.places.set(snapshot.entities.id[i], i);
   return snapshot;
+}
+
+// By the number of an area: its rings, as [dx, dy] from its place.
+function rings([areas, numbers, dx, dy]) {
+  const found = new Map();
+  areas.forEach((area, i) => {
+    if (!found.has(area)) found.set(area, []);
+    (found.get(area)[numbers[i]] ??= []).push([dx[i], dy[i]]);
+  });
+  return found;
 }
 
 // Snapshots of several nodes as one, at the time of the first. `home` has the colour of each
@@ -46,12 +60,17 @@ export function merged([first, ...others], [mark, ...marks]) {
   };
   const snapshot = {
     t: first.t,
-    entities: table("entities", ["id", ...ENTITY]),
-    areas: table("areas", ["owner", ...AREA]),
+    entities: table("entities", ["id", ...PLACE, ...ENTITY]),
+    areas: { ...table("areas", ["owner", ...PLACE, ...AREA]), rings: new Map() },
     deliveries: first.deliveries,
     home: all.flatMap(({ entities }, k) => Array(entities.count).fill(k ? marks[k - 1] : mark)),
     places: new Map(),
   };
+  let before = 0;
+  for (const { areas } of all) {
+    for (const [area, known] of areas.rings) snapshot.areas.rings.set(before + area, known);
+    before += areas.count;
+  }
   for (const part of ["entities", "areas"]) {
     let i = first[part].count; // those of the first snapshot need no correction
     for (const other of others) {

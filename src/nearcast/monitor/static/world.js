@@ -1,6 +1,6 @@
 // The world view on a canvas: areas, entities, deliveries, and the pointer.
 
-import { DISC, elapsed, placeOf } from "./snapshots.js";
+import { elapsed, placeOf } from "./snapshots.js";
 import { colour, fitted } from "./palette.js";
 import { cells } from "./voronoi.js";
 
@@ -23,14 +23,17 @@ export class World {
   #pointers = new Map();
   #layer = { canvas: document.createElement("canvas"), view: "", at: 0 };
   #hover = null;
+  #moved = false; // by the user, so it stays where it is
+  #framed = null; // the snapshot that is known to be in view
 
-  constructor(canvas, tip, walk) {
+  // `ground`: a Plane or an EarthMap. Bounds and the centre of the view are in its flat coordinates.
+  constructor(canvas, tip, walk, ground) {
     this.canvas = canvas;
     this.tip = tip;
     this.walk = walk;
-    this.bounds = [[0, 0], [1, 1]];
-    this.centre = null;
-    this.zoom = 1;
+    this.ground = ground;
+    this.bounds = ground.bounds;
+    this.fit();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
       this.#layer.view = "";
     });
@@ -47,11 +50,6 @@ export class World {
 
   // The view.
 
-  span(bounds) {
-    this.bounds = bounds;
-    this.fit();
-  }
-
   // Extends the bounds so that these places are inside.
   stretch(places) {
     const [[x0, y0], [x1, y1]] = this.bounds;
@@ -67,39 +65,63 @@ export class World {
   fit() {
     const [[x0, y0], [x1, y1]] = this.bounds;
     this.centre = { x: (x0 + x1) / 2, y: (y0 + y1) / 2 };
+    this.#moved = false;
+    this.#framed = null;
+    this.#zoomTo(1);
+  }
+
+  closer(factor, px = this.width / 2, py = this.height / 2) {
+    const before = this.#toFlat(px, py);
+    this.#zoomTo(this.zoom * factor);
+    const after = this.#toFlat(px, py);
+    this.#look(this.centre.x + before.x - after.x, this.centre.y + before.y - after.y);
+  }
+
+  #zoomTo(zoom) {
     this.zoom = 1;
+    const [least, most] = this.ground.zooms(this);
+    this.zoom = Math.min(most, Math.max(least, zoom));
   }
 
-  closer(factor, px = this.canvas.clientWidth / 2, py = this.canvas.clientHeight / 2) {
-    const before = this.#toWorld(px, py);
-    this.zoom = Math.min(60, Math.max(0.5, this.zoom * factor));
-    const after = this.#toWorld(px, py);
-    this.centre = {
-      x: this.centre.x + before.x - after.x,
-      y: this.centre.y + before.y - after.y,
-    };
+  #look(x, y) {
+    this.#moved = true;
+    this.centre = this.ground.limit({ x, y }, this);
   }
 
-  get #scale() {
+  // On a map: until the user moves it, all entities are in view.
+  #keepInView() {
+    if (this.#moved || this.#framed === this.snapshot) return;
+    const bounds = this.ground.around(this.snapshot.entities, this.bounds);
+    if (bounds) {
+      this.bounds = bounds;
+      this.fit();
+    }
+    this.#framed = this.snapshot;
+  }
+
+  get width() { return this.canvas.clientWidth; }
+
+  get height() { return this.canvas.clientHeight; }
+
+  // Pixels for one unit of the flat coordinates.
+  get scale() {
     const [[x0, y0], [x1, y1]] = this.bounds;
-    const { clientWidth: width, clientHeight: height } = this.canvas;
-    const whole = Math.min(width / (x1 - x0 || 1), height / (y1 - y0 || 1)) * 0.9;
-    return whole * this.zoom;
+    return Math.min(this.width / (x1 - x0 || 1), this.height / (y1 - y0 || 1)) * 0.9 * this.zoom;
   }
 
-  #toWorld(px, py) {
-    const { clientWidth: width, clientHeight: height } = this.canvas;
-    const scale = this.#scale;
+  #toFlat(px, py) {
+    const { width, height, scale } = this;
     return {
       x: this.centre.x + (px - width / 2) / scale,
       y: this.centre.y - (py - height / 2) / scale,
     };
   }
 
-  toScreen(x, y) {
-    const { clientWidth: width, clientHeight: height } = this.canvas;
-    const scale = this.#scale;
-    return [width / 2 + (x - this.centre.x) * scale, height / 2 - (y - this.centre.y) * scale];
+  // On a map a place appears once for each turn around the Earth: here, next to `near`.
+  toScreen(x, y, near = this.centre.x) {
+    const { width, height, scale } = this;
+    const [fx, fy] = this.ground.project(this.ground.near(x, near), y);
+    return [width / 2 + (fx - this.centre.x) * scale, height / 2 - (fy - this.centre.y) * scale];
   }
 
   // Pointing: a click walks, a drag moves the view, two fingers zoom.
@@ -127,7 +149,7 @@ export class World {
     pointer.x = e.offsetX;
     pointer.y = e.offsetY;
     if (pointer.slipped > DRAG) {
-      this.centre = { x: this.centre.x - dx / this.#scale, y: this.centre.y + dy / this.#scale };
+      this.#look(this.centre.x - dx / this.scale, this.centre.y + dy / this.scale);
     }
   }
 
@@ -135,7 +157,7 @@ export class World {
     const pointer = this.#pointers.get(e.pointerId);
     this.#pointers.delete(e.pointerId);
     if (pointer && pointer.slipped <= DRAG && this.#pointers.size === 0) {
-      this.walk(this.#toWorld(e.offsetX, e.offsetY));
+      this.walk(this.#toFlat(e.offsetX, e.offsetY));
     }
   }
 
@@ -154,48 +176,18 @@ export class World {
     const pen = fitted(this.canvas);
     const { clientWidth: width, clientHeight: height } = this.canvas;
     pen.clearRect(0, 0, width, height);
-    this.#drawGround(pen, width, height);
+    if (this.snapshot) this.#keepInView();
+    this.ground.draw(pen, this);
     this.#drawRegions(pen);
     if (this.snapshot) {
       const seconds = (t - this.snapshot.t) / 1e6;
-      if (this.areas) this.#drawAreas(pen, seconds, width, height);
+      if (this.areas) this.#drawAreas(pen, seconds, width);
       this.#drawReceived(pen, t);
       this.#drawEntities(pen, seconds, width, height);
       this.#drawHover(pen, t);
     }
     if (this.me) this.#drawMe(pen, t);
     this.drawn += 1;
-  }
-
-  #drawGround(pen, width, height) {
-    const [[x0, y0], [x1, y1]] = this.bounds;
-    const [left, bottom] = this.toScreen(x0, y0);
-    const [right, top] = this.toScreen(x1, y1);
-    const wide = (x1 - x0) / this.zoom / 8 || 1; // about eight lines across
-    const ten = 10 ** Math.floor(Math.log10(wide));
-    const step = ten * (wide / ten < 2 ? 2 : wide / ten < 5 ? 5 : 10);
-    pen.strokeStyle = colour("grid");
-    pen.fillStyle = colour("soft");
-    pen.font = "11px system-ui, sans-serif";
-    pen.lineWidth = 1;
-    pen.beginPath();
-    for (let x = Math.ceil(x0 / step) * step; x <= x1; x += step) {
-      const px = Math.round(this.toScreen(x, 0)[0]) + 0.5;
-      if (px < 0 || px > width) continue;
-      pen.moveTo(px, Math.max(0, top));
-      pen.lineTo(px, Math.min(height, bottom));
-      pen.fillText(String(Math.round(x * 100) / 100), px + 3, Math.min(height - 4, bottom - 4));
-    }
-    for (let y = Math.ceil(y0 / step) * step; y <= y1; y += step) {
-      const py = Math.round(this.toScreen(0, y)[1]) + 0.5;
-      if (py < 0 || py > height) continue;
-      pen.moveTo(Math.max(0, left), py);
-      pen.lineTo(Math.min(width, right), py);
-      if (y > y0) pen.fillText(String(Math.round(y * 100) / 100), Math.max(3, left + 3), py - 3);
-    }
-    pen.stroke();
-    pen.strokeStyle = colour("line");
-    pen.strokeRect(left, top, right - left, bottom - top);
   }
 
   // The cell and the site of each node.
@@ -225,9 +217,9 @@ export class World {
 
   // More than CROWDED areas are drawn a few times a second on a layer of their own, which is copied
   // into each frame.
-  #drawAreas(pen, seconds, width, height) {
+  #drawAreas(pen, seconds, width) {
     if (this.snapshot.areas.count <= CROWDED) {
-      this.#drawOutlines(pen, seconds, width, height);
+      this.#drawOutlines(pen, seconds);
       return;
     }
     const { canvas } = this;
@@ -240,53 +232,52 @@ export class World {
       const ratio = canvas.width / width;
       const brush = copy.getContext("2d");
       brush.setTransform(ratio, 0, 0, ratio, 0, 0);
-      this.#drawOutlines(brush, seconds, width, height);
+      this.#drawOutlines(brush, seconds);
       this.#layer.view = view;
       this.#layer.at = now;
     }
-    pen.drawImage(this.#layer.canvas, 0, 0, width, height);
+    pen.drawImage(this.#layer.canvas, 0, 0, width, this.height);
   }
 
-  #drawOutlines(pen, seconds, width, height) {
+  #drawOutlines(pen, seconds) {
     const areas = this.snapshot.areas;
     const mine = this.me?.entity;
     pen.strokeStyle = pen.fillStyle = colour("area");
     const crowded = areas.count > CROWDED;
+    const { centre, scale, width, height, toScreen } = this;
+    const view = { ground: this.ground, centre, scale, width, height, toScreen }; // measured once
     for (let i = 0; i < areas.count; i++) {
       if (areas.owner[i] === mine) continue;
-      const outline = this.#outline(areas, i, seconds, width, height);
-      if (!outline) continue;
-      const [px, py, rx, ry] = outline;
+      const area = this.#area(areas, i, seconds);
+      if (!this.ground.trace(pen, view, area)) continue;
       const alone = areas.owner[i] === this.marked;
-      const disc = areas.kind[i] === DISC;
-      pen.globalAlpha = alone ? 0.9 : crowded ? Math.max(0.06, 120 / areas.count) : 0.2;
+      const fence = area.rings !== undefined;
+      pen.globalAlpha = alone ? 0.9 : crowded ? Math.max(0.06, 120 / areas.count) : fence ? 0.6 : 0.2;
       pen.lineWidth = alone ? 2 : 1;
-      pen.beginPath();
-      if (disc) pen.arc(px, py, rx, 0, 2 * Math.PI);
-      else pen.rect(px - rx, py - ry, 2 * rx, 2 * ry);
       pen.stroke();
       if (crowded && !alone) continue;
-      pen.globalAlpha = alone ? 0.15 : 0.022;
-      pen.fill();
+      pen.globalAlpha = alone ? 0.15 : fence ? 0.06 : 0.022;
+      pen.fill("evenodd");
     }
     pen.globalAlpha = 1;
   }
 
-  // An area's centre and half-extents on the screen, or null if it is outside.
-  #outline(areas, i, seconds, width, height) {
+  #area(areas, i, seconds) {
     const dt = elapsed(areas, i, seconds);
-    const scale = this.#scale;
-    const rx = Math.max(0, areas.rx[i] + areas.gx[i] * dt) * scale;
-    const ry = Math.max(0, areas.ry[i] + areas.gy[i] * dt) * scale;
-    const [px, py] = this.toScreen(areas.x[i] + areas.vx[i] * dt, areas.y[i] + areas.vy[i] * dt);
-    if (px + rx < 0 || px - rx > width || py + ry < 0 || py - ry > height) return null;
-    return [px, py, rx, ry];
+    return {
+      kind: areas.kind[i],
+      x: areas.x[i] + areas.vx[i] * dt,
+      y: areas.y[i] + areas.vy[i] * dt,
+      rx: Math.max(0, areas.rx[i] + areas.gx[i] * dt),
+      ry: Math.max(0, areas.ry[i] + areas.gy[i] * dt),
+      rings: areas.rings.get(i),
+    };
   }
 
   #drawEntities(pen, seconds, width, height) {
     const { count, id, x, y, vx, vy, left: lasts } = this.snapshot.entities;
-    const size = Math.min(9, Math.max(2.4, (count > CROWDED ? 2.6 : 4) * Math.sqrt(this.zoom)));
-    const scale = this.#scale;
+    const size = this.ground.dot ?? Math.min(9, Math.max(2.4, (count > CROWDED ? 2.6 : 4) * Math.sqrt(this.zoom)));
+    const { ground, scale } = this;
     const left = width / 2 - this.centre.x * scale, base = height / 2 + this.centre.y * scale;
     const since = performance.now() - 1500;
     const dots = {};
@@ -295,11 +286,12 @@ export class World {
     for (let i = 0; i < count; i++) {
       if (id[i] === this.me?.entity) continue;
       const dt = elapsed(this.snapshot.entities, i, seconds);
-      const px = left + (x[i] + vx[i] * dt) * scale, py = base - (y[i] + vy[i] * dt) * scale;
+      const [fx, fy] = ground.project(ground.near(x[i] + vx[i] * dt, this.centre.x), y[i] + vy[i] * dt);
+      const px = left + fx * scale, py = base - fy * scale;
       if (px < -9 || px > width + 9 || py < -9 || py > height + 9) continue;
       const walks = lasts[i] > seconds && (vx[i] || vy[i]);
       const recent = this.#lastReceived.get(id[i]) > since;
-      const group = recent ? received : (dots[home?.[i] ?? (walks ? "walking" : "resting")] ??= []);
+      const group = recent ? received : (dots[home?.[i] ?? (walks ? "walking" : ground.resting)] ??= []);
       group.push(px, py);
     }
     for (const [name, places] of [...Object.entries(dots), ["received", received]]) {
@@ -344,7 +336,7 @@ export class World {
       const source = placeOf(this.snapshot, from[i], t), target = placeOf(this.snapshot, to[i], t);
       if (!source || !target) continue;
       pen.moveTo(...this.toScreen(source.x, source.y));
-      pen.lineTo(...this.toScreen(target.x, target.y));
+      pen.lineTo(...this.toScreen(target.x, target.y, this.ground.near(source.x, this.centre.x)));
     }
     pen.stroke();
     pen.globalAlpha = 1;
@@ -354,7 +346,7 @@ export class World {
     const { half, target } = this.me;
     const here = this.me.place(t);
     const [px, py] = this.toScreen(here.x, here.y);
-    const scale = this.#scale;
+    const { scale } = this;
     pen.strokeStyle = pen.fillStyle = colour("me");
     pen.lineWidth = 2;
     pen.globalAlpha = 0.09;
@@ -397,21 +389,20 @@ export class World {
     pen.arc(px, py, 10, 0, 2 * Math.PI);
     pen.stroke();
     if (!found) return;
-    this.tip.textContent = `${found.entity} · ${place.x.toFixed(0)}, ${place.y.toFixed(0)}`;
+    this.tip.textContent = `${found.entity} · ${this.ground.label(place.x, place.y)}`;
     const room = this.canvas.clientWidth - this.tip.offsetWidth - 16;
     this.tip.style.left = `${Math.min(px + 14, room)}px`;
     this.tip.style.top = `${Math.max(4, py - 30)}px`;
   }
 
   #nearest(t) {
-    const there = this.#toWorld(this.#hover.x, this.#hover.y);
     const { count, id } = this.snapshot.entities;
-    const reach = REACH / this.#scale;
-    let best = null, least = reach * reach;
+    let best = null, least = REACH * REACH;
     for (let i = 0; i < count; i++) {
       if (id[i] === this.me?.entity) continue;
       const place = placeOf(this.snapshot, id[i], t);
-      const distance = (place.x - there.x) ** 2 + (place.y - there.y) ** 2;
+      const [px, py] = this.toScreen(place.x, place.y);
+      const distance = (px - this.#hover.x) ** 2 + (py - this.#hover.y) ** 2;
       if (distance < least) {
         least = distance;
         best = { entity: id[i] };

@@ -1,8 +1,11 @@
 """The workload of a run: where entities crowd, how they move, how many are in each other's areas.
 
 This is what one needs to know about a recorded world before choosing an overlay. Positions are
-counted in a 64 x 64 grid over the box that bounds all positions of the run.
+counted in a 64 x 64 grid over the box that bounds all positions of the run: of x and y, or of
+longitude and latitude on Earth.
 """
+
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,36 +13,86 @@ from pyspark.sql import DataFrame
 
 from nearcast.pipeline.jobs.graphs import measure
 from nearcast.pipeline.spark.sql import query_sql
+from nearcast.pipeline.spark.storage import OpenedTrace
+from nearcast.space.earth import ECCENTRICITY2
+from nearcast.trace.reader import EARTH, GEOMETRY
 
 CELLS = 64
 CROWDED = 10  # the fullest tenth of the occupied cells
 MAX_TRACKED_NODES = 2_000  # that the map of links can show
 
 # Each run's bounds, and the cell of a position: the far border belongs to the last cell; if the
-# world has no extent along an axis, everything is in the first cell.
+# world has no extent along an axis, everything is in the first cell. `map_places` says what u and v
+# are.
 BOUNDS = """
     bounds AS (
-        SELECT run, min(x) AS x_low, max(x) AS x_high, min(y) AS y_low, max(y) AS y_high
+        SELECT run, min({u}) AS x_low, max({u}) AS x_high, min({v}) AS y_low, max({v}) AS y_high
         FROM   {positions}
         GROUP  BY run
     )"""
-CELL_X = "least(floor({cells} * coalesce(try_divide(x - x_low, x_high - x_low), 0)), {cells} - 1)"
-CELL_Y = CELL_X.replace("x", "y")
+CELL_X = "least(floor({cells} * coalesce(try_divide(u - x_low, x_high - x_low), 0)), {cells} - 1)"
+CELL_Y = CELL_X.replace("u ", "v ").replace("x_", "y_")
 
 
-def world_density(positions: DataFrame, origins: DataFrame) -> DataFrame:
+def earth_runs(traces: Sequence[OpenedTrace]) -> str:
+    """The runs on Earth, for SQL; nothing if there are none."""
+    return ", ".join(
+        f"'{trace.run}'" for trace in traces
+        if trace.scenario is not None and trace.scenario.settings.get(GEOMETRY) == EARTH
+    )  # fmt: skip
+
+
+def map_places(positions: DataFrame, traces: Sequence[OpenedTrace]) -> tuple[DataFrame, str, str]:
+    """The positions, and which of their columns are their places on a map.
+
+    On Earth these are degrees. Longitudes are from 0 to 360 if a run needs fewer of those, because
+    it crosses the antimeridian.
+    """
+    earth = earth_runs(traces)
+    if not earth:
+        return positions, "x", "y"
+    degrees = query_sql(
+        """
+        WITH degrees AS (
+            SELECT *,
+                   if(earth, degrees(atan2(y, x)), x)                            AS lon,
+                   if(earth, degrees(atan2(z, {flat} * sqrt(x * x + y * y))), y) AS map_y
+            FROM   (SELECT *, run IN ({earth}) AS earth FROM {positions})
+        ),
+        ranges AS (
+            SELECT run,
+                   max(earth) AND max(pmod(lon, 360)) - min(pmod(lon, 360)) < max(lon) - min(lon)
+                       AS across
+            FROM   degrees
+            GROUP  BY run
+        )
+        SELECT /*+ BROADCAST(ranges) */
+               degrees.*, if(across, pmod(lon, 360), lon) AS map_x
+        FROM   degrees JOIN ranges USING (run)
+        """,
+        positions=positions,
+        earth=earth,
+        flat=1 - ECCENTRICITY2,
+    )
+    return degrees, "map_x", "map_y"
+
+
+def world_density(
+    positions: DataFrame, origins: DataFrame, traces: Sequence[OpenedTrace]
+) -> DataFrame:
     """Entities in each occupied cell; each counts once a second, at its last position."""
+    positions, u, v = map_places(positions, traces)
     return query_sql(
         f"""
         WITH {BOUNDS},
         latest AS (
             SELECT /*+ BROADCAST(origins) */
                    run, floor((t - origin) / 1e6) AS second, node,
-                   max(struct(t, x, y)) AS latest
+                   max(struct(t, {{u}} AS u, {{v}} AS v)) AS latest
             FROM   {{positions}} JOIN {{origins}} AS origins USING (run)
             GROUP  BY ALL
         ),
-        places AS (SELECT run, second, latest.x, latest.y FROM latest)
+        places AS (SELECT run, second, latest.u, latest.v FROM latest)
         SELECT /*+ BROADCAST(bounds) */
                run, second, {CELL_X} AS cell_x, {CELL_Y} AS cell_y,
                count(*) AS entities,
@@ -52,6 +105,8 @@ def world_density(positions: DataFrame, origins: DataFrame) -> DataFrame:
         positions=positions,
         origins=origins,
         cells=CELLS,
+        u=u,
+        v=v,
     )
 
 
@@ -86,10 +141,10 @@ def world_positions(positions: DataFrame, origins: DataFrame) -> DataFrame:
 # would make no difference.
 STEPS = f"""
     lives AS (
-        SELECT run, node, t, x, y, z, FALSE AS gone
+        SELECT run, node, t, x, y, z, {{u}} AS u, {{v}} AS v, FALSE AS gone
         FROM   {{positions}}
         UNION ALL
-        SELECT run, node, t, NULL, NULL, NULL, TRUE
+        SELECT run, node, t, NULL, NULL, NULL, NULL, NULL, TRUE
         FROM   {{notes}}
         WHERE  fact IN ('left', 'crashed')
     ),
@@ -133,13 +188,14 @@ STEPS = f"""
     )"""
 
 # All measures of a world in one table, so that it is sorted and summed up only once. Boxes bound
-# the regions when they begin; unbounded regions have none.
+# the regions when they begin; unbounded regions have none. The Earth is as flat as a plane: there a
+# disc has an area.
 MEASURED = """
     boxes AS (
         SELECT run, rx,
                if(shape = 'disc', rx, ry)     AS ry,
                if(shape = 'disc', rx, rz)     AS rz,
-               greatest(abs(z), interests.rz) AS height
+               if({on_earth}, 0, greatest(abs(z), interests.rz)) AS height
         FROM   {interests} AS interests
         WHERE  NOT ended AND formula IS NULL AND greatest(rx, ry, rz) < double('inf')
     ),
@@ -211,10 +267,13 @@ def world_movement(
     publications: DataFrame,
     notes: DataFrame,
     expected: DataFrame,
+    traces: Sequence[OpenedTrace],
 ) -> DataFrame:
     """One row for each run. Crowding is the share of entities, over all seconds, in the fullest
     tenth of each second's cells."""
     links = audience_pairs(expected, publications, interests).groupBy("run")
+    positions, u, v = map_places(positions, traces)
+    earth = earth_runs(traces)
     return query_sql(
         f"""
         WITH {BOUNDS}, {STEPS}, {MEASURED}, {SPREADS},
@@ -260,6 +319,9 @@ def world_movement(
         hearing=links.applyInArrow(audience_measures, "run string, measure string, value double"),
         cells=CELLS,
         crowded=CROWDED,
+        on_earth=f"run IN ({earth})" if earth else "FALSE",
+        u=u,
+        v=v,
     )
 
 

@@ -114,7 +114,9 @@ def line_time(before: bytes) -> int | None:
     text = before.decode("ascii", "replace").strip(" \t,;|[]")
     head, slash, block = text.partition("\\")
     if slash:
-        content, star, checksum = block.partition("\\")[0].partition("*")
+        if block.find("\\") != len(block) - 1:
+            raise ValueError("has a tag block that does not end just before its sentence")
+        content, star, checksum = block.rstrip("\\").partition("*")
         if star and checksum_of(content) != checksum.strip().upper():
             raise ValueError(f"has a tag block of a wrong checksum: {content[:SHOWN]!r}")
         for field in content.split(","):

@@ -14,13 +14,14 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.errors import printable
-from nearcast.pipeline.earth_columns import ecef_columns
 from nearcast.space.motion import SECOND
+from nearcast.trace.earth_columns import ecef_columns
 from nearcast.workloads.fixes import LONGEST, Fixes, Numbers, Whole, in_order, sort_fixes
 
 SHOWN = 40  # characters of a value that a reason quotes
 HIGHEST = 1e8  # metres; farther up nothing is near the Earth
 PORTION = 65_536  # fixes that are Python numbers before they become columns
+RowFault = tuple[int, str, int]  # the first row of a block with it, why, and how many have it
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -69,23 +70,29 @@ class FixCollector:
             self.first_skipped = printable(reason)
         self.skipped += count
 
-    def add(self, fix: FixTable, first_row: int, kept: NDArray[np.bool_]) -> None:
+    def add(
+        self, fix: FixTable, first_row: int, kept: NDArray[np.bool_], faults: list[RowFault]
+    ) -> None:
         """Take the rows that are `kept`, if there are such places and heights.
 
-        `first_row` is the number of the first row, for a reason.
+        `first_row` is the number of the first row, for a reason. `faults` are those of rows that
+        are not kept.
         """
-        faults = {
+        outside = {
             "lon": ~(np.abs(fix.lon) <= 180),
             "lat": ~(np.abs(fix.lat) <= 90),
             "altitude": np.abs(fix.altitude) > HIGHEST,
         }
-        for name, fault in faults.items():
+        for name, fault in outside.items():
             bad = fault & kept
             if bad.any():
                 row = int(bad.argmax())
                 value = getattr(fix, name)[row]
-                self.skip(place_fault(f"row {first_row + row}", name, value), int(bad.sum()))
+                reason = place_fault(f"row {first_row + row}", name, value)
+                faults.append((row, reason, int(bad.sum())))
                 kept = kept & ~bad
+        if faults:
+            self.skip(min(faults)[1], sum(count for _, _, count in faults))
         if not kept.any():
             return
         encoded = fix.entity.filter(pa.array(kept)).dictionary_encode()
@@ -120,7 +127,7 @@ class FixCollector:
         names, self._names = self._names, []
         self._waiting = array("q"), array("d"), array("d"), array("d")
         fix = FixTable(t, pa.array(names, pa.string()), lon, lat, altitude)
-        self.add(fix, 1, np.ones(len(names), np.bool_))
+        self.add(fix, 1, np.ones(len(names), np.bool_), [])
 
     def finish(self) -> ImportedFixes:
         """All fixes, sorted by entity and time; entities are numbered by their sorted names."""
@@ -131,12 +138,18 @@ class FixCollector:
         entity, t, lon, lat, altitude = (
             np.concatenate(self._columns.pop(name)) for name in tuple(self._columns)
         )
-        names = list(self._numbers)
+        near = self._near_in_time(t)
+        if not near.all():
+            entity, t, lon, lat, altitude = (
+                column[near] for column in (entity, t, lon, lat, altitude)
+            )
+        known_names = list(self._numbers)
+        present = np.unique(entity)  # who had nothing but such fixes is not there
+        names = [known_names[number] for number in present.tolist()]
         order = in_order(names)
-        rank = np.empty(len(names), np.int64)
-        rank[order] = np.arange(len(names))
+        rank = np.empty(len(known_names), np.int64)
+        rank[present[order]] = np.arange(len(names))
         began = int(t.min())
-        self._check_span(began, int(t.max()))
         known = None if np.isnan(altitude).all() else altitude
         rows = len(t)
         x, y, z = ecef_columns(lon, lat)
@@ -156,14 +169,18 @@ class FixCollector:
             notes=tuple(self.notes),
         )
 
-    def _check_span(self, first: int, last: int) -> None:
-        if last - first <= LONGEST * SECOND:
-            return
-        if self.has_calendar:
-            ends = f"from {utc_text(first)} to {utc_text(last)}"
-        else:
-            ends = f"{(last - first) / SECOND:,.0f} s, if t is in seconds"
-        raise ValueError(f"{self.file} goes {ends}, and at most {LONGEST:,.0f} s can be imported")
+    def _near_in_time(self, t: Whole) -> NDArray[np.bool_]:
+        """Which fixes belong to one recording: a clock that was not set is decades off."""
+        middle = int(np.partition(t, len(t) // 2)[len(t) // 2])
+        near = np.abs(t - middle) <= LONGEST * SECOND / 2
+        if not near.all():
+            row = int((~near).argmax())
+            what = utc_text(int(t[row])) if self.has_calendar else f"{t[row] / SECOND:,.0f} s"
+            self.skip(
+                f"a fix at {what} is more than {LONGEST / 2:,.0f} s from most others",
+                int((~near).sum()),
+            )
+        return near
 
 
 def place_fault(where: str, name: str, value: float) -> str:

@@ -18,7 +18,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.errors import StorageError
-from nearcast.pipeline.movement.fix_collector import SHOWN, FixCollector, FixTable
+from nearcast.pipeline.movement.fix_collector import (
+    SHOWN,
+    FixCollector,
+    FixTable,
+    RowFault,
+)
 from nearcast.pipeline.movement.times import iso_times, seconds_of_any_clock, unix_times
 from nearcast.storage import AnyPath, open_input, open_parquet
 from nearcast.workloads.fixes import Numbers, Whole, in_short, is_csv
@@ -173,6 +178,7 @@ def _parquet_rows(file: AnyPath, chosen: _ChosenColumns) -> Iterator[pa.RecordBa
 def add_rows(rows: pa.RecordBatch, first: int, chosen: _ChosenColumns, found: FixCollector) -> None:
     """Take the rows that can be read; `first` is the number of the first one."""
     kept = np.ones(rows.num_rows, np.bool_)
+    faults: list[RowFault] = []
 
     def reject(bad: Truths, name: str, column: pa.Array, what: str) -> None:
         nonlocal kept
@@ -181,7 +187,7 @@ def add_rows(rows: pa.RecordBatch, first: int, chosen: _ChosenColumns, found: Fi
             row = int(bad.argmax())
             value = column[row].as_py()
             said = f"has {name} = {shown(value)}, {what}" if value is not None else f"has no {name}"
-            found.skip(f"row {first + row} {said}", int(bad.sum()))
+            faults.append((row, f"row {first + row} {said}", int(bad.sum())))
             kept = kept & ~bad
 
     def number(name: str) -> Numbers:
@@ -202,7 +208,7 @@ def add_rows(rows: pa.RecordBatch, first: int, chosen: _ChosenColumns, found: Fi
     altitude = np.full(rows.num_rows, np.nan)
     for name in chosen.altitudes:
         altitude = np.where(np.isnan(altitude), number(name), altitude)
-    found.add(FixTable(t, entity, lon, lat, altitude), first, kept)
+    found.add(FixTable(t, entity, lon, lat, altitude), first, kept, faults)
 
 
 def shown(value: Any) -> str:

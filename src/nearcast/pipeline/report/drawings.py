@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart, rounded_up
 from nearcast.pipeline.report.formatting import clean, count, milliseconds, rate, share, size
-from nearcast.pipeline.report.maps import chosen_seconds, link_map, world_map
+from nearcast.pipeline.report.maps import chosen_seconds, in_degrees, link_map, world_map
 from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.pipeline.report.results import Numbers, Results, complete_rows, numbers
 from nearcast.pipeline.report.timelines import (
@@ -158,6 +158,7 @@ def world_maps(results: Results) -> list[Plot]:
             results.table("missed_places", run) if results.was_counted("missed_places") else None,
             shown,
             most,
+            results.on_earth(run),
         )
         for run, rows in worlds.items()
     ]
@@ -337,6 +338,8 @@ def link_maps(results: Results) -> list[Plot]:
     tables = drawable_rows(results, "overlay_links", *LINK_COLUMNS)
     places = {run: complete_rows(results.table("world_positions", run), "second", "node", "x", "y")
               for run in tables}  # fmt: skip
+    for run in filter(results.on_earth, tables):
+        places[run] = in_degrees(places[run])
     every: list[int] = []
     for run, rows in tables.items():
         if len(places[run]):

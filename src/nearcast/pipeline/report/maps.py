@@ -13,12 +13,24 @@ from msgspec import Struct
 
 from nearcast.pipeline.report.charts import Axis, scale
 from nearcast.pipeline.report.formatting import clean, count
-from nearcast.pipeline.report.plots import HEATS, Lines, Mark, Plot, PlotFrame, PlotText, Point
+from nearcast.pipeline.report.land import land_between, signed_area
+from nearcast.pipeline.report.plots import (
+    HEATS,
+    Lines,
+    Mark,
+    Plot,
+    PlotFrame,
+    PlotRings,
+    PlotText,
+    Point,
+)
 from nearcast.pipeline.report.results import complete_rows, numbers, top_rows
+from nearcast.trace.earth_columns import lon_lat_columns, short_way
 
 CELLS = 64  # of a map, along either side
 SIDE = 512  # of a map: 8 per cell
 LEFT, TOP, RIGHT, BOTTOM = 62, 52, 86, 44
+SMALLEST_CELL = 0.0002  # degrees, some 20 m: of a world on Earth that is a single place
 MAX_MISSES = 6000  # drawn in all frames together
 MAX_LINKS = 500
 THICKNESSES = (0.6, 1.0, 1.6, 2.6)
@@ -37,7 +49,10 @@ def chosen_seconds(seconds: Sequence[int], plots: int) -> list[int]:
 
 
 class GridLayout(Struct, frozen=True):
-    """Where the world's grid is in the plot: integers per cell, so that edges are sharp."""
+    """Where the world's grid is in the plot: integers per cell, so that edges are sharp.
+
+    On Earth x and y are longitude and latitude, and both have the same scale in the middle.
+    """
 
     x_low: float
     y_low: float
@@ -45,6 +60,15 @@ class GridLayout(Struct, frozen=True):
     cell_height: float
     across: int
     up: int
+    earth: bool = False
+
+    @property
+    def x_high(self) -> float:
+        return self.x_low + CELLS * self.cell_width
+
+    @property
+    def y_high(self) -> float:
+        return self.y_low + CELLS * self.cell_height
 
     @property
     def bottom(self) -> float:
@@ -57,15 +81,16 @@ class GridLayout(Struct, frozen=True):
         )
 
 
-def grid_layout(density: pa.Table) -> GridLayout:
+def grid_layout(density: pa.Table, earth: bool = False) -> GridLayout:
     """The layout for a table of densities. A world without extent has cells of one unit."""
     x_low, y_low, width, height = (
         float(numbers(density, name)[0]) for name in ("x_low", "y_low", "cell_width", "cell_height")
     )
-    width, height = (side if side > 0 else 1.0 for side in (width, height))
-    longer = max(width, height)
-    across, up = (max(2, round(SIDE // CELLS * side / longer)) for side in (width, height))
-    return GridLayout(x_low, y_low, width, height, across, up)
+    unit = (max(width, height) or SMALLEST_CELL) if earth else 1.0
+    width, height = (side if side > 0 else unit for side in (width, height))
+    sides = width * (cos((y_low + CELLS / 2 * height) * pi / 180) if earth else 1.0), height
+    across, up = (max(2, round(SIDE // CELLS * side / max(sides))) for side in sides)
+    return GridLayout(x_low, y_low, width, height, across, up, earth)
 
 
 def heat_steps(most: float) -> list[int]:
@@ -107,14 +132,15 @@ def world_map(
     missed: pa.Table | None,
     seconds: Sequence[int],
     most: float,
+    earth: bool = False,
 ) -> Plot:
     """The density at each of these seconds (or at the last one known before), and on top the
     publications missed from then until the next of them.
 
     `most` is the highest density of all maps that share their colours. If `missed` is None, misses
-    were not counted.
+    were not counted. On Earth there is land below; densities are in degrees, misses in ECEF metres.
     """
-    place, steps = grid_layout(density), heat_steps(most)
+    place, steps = grid_layout(density, earth), heat_steps(most)
     known = np.unique(numbers(density, "second"))
     dots, note = missed_marks(missed, place, seconds)
     frames = []
@@ -131,6 +157,7 @@ def world_map(
         marks=[
             PlotText(10, 20, clean(title, 75), bold=True, size=14),
             PlotText(10, 38, f"Entities per cell at a time; {note}", "soft"),
+            *land_marks(place),
             *map_frame(place),
             *heat_legend(place, steps),
         ],
@@ -152,6 +179,8 @@ def missed_marks(
     if not len(missed):
         return [[] for _ in seconds], "nothing was missed"
     missed = complete_rows(missed, "x", "y", "second")
+    if place.earth:
+        missed = in_degrees(missed, (place.x_low + place.x_high) / 2)
     rows = missed.take(np.linspace(0, len(missed) - 1, min(len(missed), MAX_MISSES)).astype(int))
     moment = np.searchsorted(seconds, numbers(rows, "second"), "right") - 1
     spots: list[dict[Point, None]] = [{} for _ in seconds]
@@ -164,26 +193,54 @@ def missed_marks(
     return dots, f"dots: {sample}misses until the next time ({count(len(missed))} in all)"
 
 
+def in_degrees(places: pa.Table, near: float | None = None) -> pa.Table:
+    """Longitude and latitude instead of ECEF x and y; longitudes within half a turn of `near`, by
+    default of the first place."""
+    if not len(places):
+        return places
+    lon, lat = lon_lat_columns(*(numbers(places, axis) for axis in "xyz"))
+    middle = lon[0] if near is None else near
+    lon = middle + short_way(lon - middle)
+    names = places.column_names
+    placed = places.set_column(names.index("x"), "x", pa.array(lon))
+    return placed.set_column(names.index("y"), "y", pa.array(lat))
+
+
+def land_marks(place: GridLayout) -> list[Mark]:
+    """Land in the part of the Earth that a map shows."""
+    if not place.earth:
+        return []
+    rings = list(land_between(place.x_low, place.y_low, place.x_high, place.y_high, place.at))
+    return [PlotRings(rings, [signed_area(ring) < 0 for ring in rings], "land")] if rings else []
+
+
+def degrees_east(lon: float) -> str:
+    lon = float(short_way(lon))
+    return f"{abs(lon):.6g}°{'' if lon % 180 == 0 else ' E' if lon > 0 else ' W'}"
+
+
+def degrees_north(lat: float) -> str:
+    return f"{abs(lat):.6g}°{' N' if lat > 0 else ' S' if lat < 0 else ''}"
+
+
 def map_frame(place: GridLayout) -> list[Mark]:
     """The border of a map, with ticks and labels."""
     right, top_ = LEFT + CELLS * place.across, TOP
-    x_high, y_high = (
-        place.x_low + CELLS * place.cell_width,
-        place.y_low + CELLS * place.cell_height,
-    )
-    across = scale(Axis("", low=place.x_low, high=x_high), (), LEFT, right)
-    up = scale(Axis("", low=place.y_low, high=y_high), (), place.bottom, top_)
+    across = scale(Axis("", low=place.x_low, high=place.x_high), (), LEFT, right)
+    up = scale(Axis("", low=place.y_low, high=place.y_high), (), place.bottom, top_)
     corners = [(LEFT, place.bottom), (LEFT, top_), (right, top_), (right, place.bottom)]
     ticks = [[(across.place(v), place.bottom), (across.place(v), place.bottom + 4)]
              for v in across.ticks]  # fmt: skip
     ticks += [[(LEFT - 4, up.place(v)), (LEFT, up.place(v))] for v in up.ticks]
     label = Axis("").format
+    label_x, label_y = (degrees_east, degrees_north) if place.earth else (label, label)
+    axes = "longitude and latitude" if place.earth else "x, and y upwards"
     return [
         Lines([[*corners, corners[0]], *ticks], "soft", 1, blunt=True),
-        *(PlotText(across.place(v), place.bottom + 18, label(v), "soft", 11, "middle")
+        *(PlotText(across.place(v), place.bottom + 18, label_x(v), "soft", 11, "middle")
           for v in across.ticks),
-        *(PlotText(LEFT - 8, up.place(v) + 4, label(v), "soft", 11, "end") for v in up.ticks),
-        PlotText((LEFT + right) / 2, place.bottom + 36, "x, and y upwards", "soft", 12, "middle"),
+        *(PlotText(LEFT - 8, up.place(v) + 4, label_y(v), "soft", 11, "end") for v in up.ticks),
+        PlotText((LEFT + right) / 2, place.bottom + 36, axes, "soft", 12, "middle"),
     ]  # fmt: skip
 
 

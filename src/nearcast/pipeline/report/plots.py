@@ -27,6 +27,7 @@ COLOURS = {
     "ink": ("#1c2430", "#e8ebf0"),
     "soft": ("#5c6675", "#9aa4b2"),
     "grid": ("#e3e7ed", "#2c333d"),
+    "land": ("#efebe1", "#2b2e2c"),
     "alarm": ("#d6204e", "#ff6f8b"),
     "s0": ("#2a78d6", "#4d9bf0"),
     "s1": ("#e2662f", "#f0824e"),
@@ -83,7 +84,16 @@ class PlotText(Struct, frozen=True):
     bold: bool = False
 
 
-Mark = Lines | PlotArea | PlotText
+class PlotRings(Struct, frozen=True):
+    """Filled polygons. Those in which `holes` says so are not filled, and come after what they
+    are in."""
+
+    rings: list[list[Point]]
+    holes: list[bool]
+    style: str
+
+
+Mark = Lines | PlotArea | PlotRings | PlotText
 
 
 class PlotFrame(Struct, frozen=True):
@@ -165,6 +175,9 @@ def _element(mark: Mark) -> str:
             f'<text {style} x="{_n(mark.x)}" y="{_n(mark.y)}" font-size="{_n(mark.size)}"{bold}'
             f' text-anchor="{mark.anchor}" fill="currentColor">{escape(clean(mark.text))}</text>'
         )
+    if isinstance(mark, PlotRings):
+        rings = "z".join(path([ring]) for ring in mark.rings)
+        return f'<path {style} fill="currentColor" fill-rule="evenodd" d="{rings}z"/>'
     if mark.opacity < 1:
         style += f' opacity="{mark.opacity:.2f}"'
     if isinstance(mark, PlotArea):
@@ -248,6 +261,11 @@ def _draw(canvas: ImageDraw.ImageDraw, mark: Mark) -> None:
         anchor = {"start": "ls", "middle": "ms", "end": "rs"}[mark.anchor]
         weight = fine // 4 if mark.bold else 0
         canvas.text(place, clean(mark.text), (red, green, blue), font, anchor, stroke_width=weight)
+        return
+    if isinstance(mark, PlotRings):
+        for ring, hole in zip(mark.rings, mark.holes, strict=True):
+            inside = "white" if hole else (red, green, blue)
+            canvas.polygon([(x * fine, y * fine) for x, y in ring], inside)
         return
     colour = (red, green, blue, round(255 * mark.opacity))
     if isinstance(mark, PlotArea):

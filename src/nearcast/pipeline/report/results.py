@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from nearcast.errors import TraceError
 from nearcast.pipeline.report.formatting import clean
 from nearcast.storage import AnyPath, list_names, open_parquet
+from nearcast.trace.reader import EARTH, GEOMETRY
 
 Numbers = npt.NDArray[np.float64]
 EMPTY = pa.table({})
@@ -49,6 +50,10 @@ class Results:
         """The tables of the runs that have rows in it."""
         tables = {run: self.table(name, run) for run in self.runs}
         return {run: table for run, table in tables.items() if len(table)}
+
+    def on_earth(self, run: str) -> bool:
+        """Whether its places are ECEF metres."""
+        return bool(self.scenarios[run].get(GEOMETRY) == EARTH)
 
     def was_counted(self, name: str) -> bool:
         """Whether the job ran at all: one without rows leaves an empty folder."""

@@ -20,7 +20,7 @@ from nearcast.space.shapes import LARGEST
 from nearcast.storage import locate, open_parquet
 from nearcast.trace.reader import complete_columns
 from nearcast.trace.rules import RULES
-from nearcast.trace.schema import IDS_END, SHAPES, TABLES
+from nearcast.trace.schema import ADDED_COLUMNS, IDS_END, SHAPES, TABLES
 
 TEXT_COLUMNS = [field.name for field in TABLES["interests"] if field.type == pa.string()]
 REQUIRED_COLUMNS = ("t", "node", "subscription", "publication", "shape")
@@ -42,8 +42,9 @@ def read_row_group(group: RowGroup) -> pa.Table:
     schema = TABLES[group.table]
     names = [name for name in schema.names if name != "bytes" or group.table != "publications"]
     texts = [name for name in names if schema.field(name).type == pa.string()]
+    always_there = [name for name in texts if name not in ADDED_COLUMNS]
     try:
-        with open_parquet(locate(group.file), read_dictionary=texts) as file:
+        with open_parquet(locate(group.file), read_dictionary=always_there) as file:
             rows = file.read_row_group(group.row_group, schema.names, use_threads=False)
         rows = complete_columns(rows, schema).cast(
             pa.schema([(f.name, TEXT_TYPE if f.name in texts else f.type) for f in schema])

@@ -9,8 +9,8 @@ send again what differs. So sites agree in the end, whatever messages are lost: 
 of the content wins, and the largest (epoch, owner).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from nearcast.model.subscription import NodeId, Region, SubscriptionId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.mesh import Mesh
-from nearcast.protocols.voronoi.records import NEVER, Flags, Floats, Records, Slots
+from nearcast.protocols.voronoi.records import NEVER, Flags, Floats, Records, Slots, in_messages
 from nearcast.protocols.voronoi.replicas import Replicas
 from nearcast.protocols.voronoi.vso_messages import (
     CopiesReleased,
@@ -40,11 +40,8 @@ from nearcast.space.motion import Time
 from nearcast.space.shapes import BOX, DISC
 
 AHEAD: Time = 500_000  # areas are copied so long before they arrive in a region
-AT_ONCE = 256  # records of one message at most
 MEMORY = 100_000  # ended subscriptions that are remembered
 LONG_AGO: Time = -(2**62)
-
-Element = TypeVar("Element")
 
 
 class OwnershipTaken(Struct, frozen=True):
@@ -174,7 +171,7 @@ class Ownership:
     def bequeath(self, heirs: Sequence[NodeId]) -> None:
         """Before leaving: send all records to the sites that inherit the region."""
         everything = self.records.of(np.array(sorted(self.records.slot.values()), np.int64))
-        for some in _chunks(everything):
+        for some in in_messages(everything):
             self.out.send_many(heirs, RecordCopies(some))
 
     def _hand_over(self) -> None:
@@ -203,7 +200,7 @@ class Ownership:
             for record in offered:
                 self.records.outside[self.records.put(record, now)] = NEVER
                 self.offered[record.id] = now
-            for some in _chunks(offered):
+            for some in in_messages(offered):
                 self.out.send(owner, Transfer(some))
 
     def _owners_of(self, centres: Floats) -> Slots:
@@ -232,7 +229,7 @@ class Ownership:
         held = self.holders.among(mine, sites)
         added = wanted & ~held
         for k in np.flatnonzero(added.any(axis=0)).tolist():
-            for some in _chunks(self.records.of(mine[added[:, k]])):
+            for some in in_messages(self.records.of(mine[added[:, k]])):
                 self.out.send(sites[k], RecordCopies(some))
         if moved:
             self._send_region_updates(moved, mine, sites, held)
@@ -257,7 +254,7 @@ class Ownership:
             for k in np.flatnonzero(held[row[slot]]).tolist():
                 by_site.setdefault(k, []).append((record.id, record.version, record.region))
         for k, changes in by_site.items():
-            for some in _chunks(changes):
+            for some in in_messages(changes):
                 self.out.send(sites[k], RegionUpdates(some))
 
     def _claim_orphans(self) -> None:
@@ -283,7 +280,7 @@ class Ownership:
         for heir in np.unique(heirs[heirs != self.me]).tolist():
             theirs = slots[heirs == heir]
             unsent = theirs[outside[theirs] == NEVER]
-            for some in _chunks(self.records.of(unsent)):
+            for some in in_messages(self.records.of(unsent)):
                 self.out.send(heir, RecordCopies(some))
             outside[unsent] = self.now
             for record in self.records.of(theirs[self.now - outside[theirs] > self._silence]):
@@ -432,7 +429,7 @@ class Ownership:
                 to_send.append(known)  # it has changed hands
             else:
                 release.append(subscription)
-        for some in _chunks([*to_send, *should.values()]):
+        for some in in_messages([*to_send, *should.values()]):
             self.out.send(sender, RecordCopies(some))
         if release:
             self.out.send(sender, CopiesReleased(tuple(release)))
@@ -495,8 +492,3 @@ def nearest(centres: Floats, places: list[Place]) -> Slots:
     gaps = centres[:, None, :] - sites[None, :, :]
     found: Slots = np.einsum("nkd,nkd->nk", gaps, gaps).argmin(axis=1)
     return found
-
-
-def _chunks(several: Sequence[Element]) -> Iterator[tuple[Element, ...]]:
-    for begin in range(0, len(several), AT_ONCE):
-        yield tuple(several[begin : begin + AT_ONCE])

@@ -4,9 +4,9 @@ A record has a slot. Columns have its present leg of motion, its owner and its c
 The diagram is of x and y; matching checks z.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
@@ -17,10 +17,14 @@ from nearcast.matching.grid_build import elapsed as compiled_elapsed
 from nearcast.model.predicates import Interval, box_at
 from nearcast.model.subscription import Formula, NodeId, Region, SubscriptionId
 from nearcast.protocols.voronoi.vso_messages import Place, Record
-from nearcast.space.motion import FOREVER, Path, Time, elapsed
+from nearcast.space.motion import FOREVER, Moving, Path, Time, elapsed
 from nearcast.space.shapes import DISC
 
 FIRST_ROOM = 64
+AT_ONCE = 256  # records of one message at most
+BYTES_AT_ONCE = 500_000  # of their outlines and paths, unless one alone has more
+LEG_BYTES = 150  # of a leg of a path
+Element = TypeVar("Element")
 NOBODY = -1
 NEVER: Time = -1
 X, Y, RX, RY, VX, VY, GX, GY = range(8)
@@ -32,6 +36,30 @@ FARTHEST = 1e29  # the diagram is exact a little beyond
 _LOW = 2**53 - 1
 _WORD = 2**64 - 1
 _PRIMES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+
+
+def in_messages(several: Sequence[Element]) -> Iterator[tuple[Element, ...]]:
+    """Records, or tuples that may have a region, in parts that fit into one message each."""
+    some: list[Element] = []
+    size = 0
+    for one in several:
+        parts = one if isinstance(one, tuple) else (getattr(one, "region", None),)
+        bytes_of_one = sum(map(region_bytes, parts))
+        if some and (len(some) == AT_ONCE or size + bytes_of_one > BYTES_AT_ONCE):
+            yield tuple(some)
+            some, size = [], 0
+        some.append(one)
+        size += bytes_of_one
+    if some:
+        yield tuple(some)
+
+
+def region_bytes(region: object) -> int:
+    """About how many bytes a region takes in a message, if it is one that may take many."""
+    if isinstance(region, Path):
+        return LEG_BYTES * len(region.legs)
+    outline = region.shape.outline if isinstance(region, Moving) else None
+    return 0 if outline is None else len(outline.coordinates) + 3 * len(outline.starts)
 
 
 def leg(region: Region, now: Time) -> tuple[tuple[float, ...], Time, Time, Time, bool]:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import Area, shape_from_fields
+from nearcast.client_protocol.geometry_json import EARTH, Area, place_shape
 from nearcast.client_protocol.limits import checked_region
 from nearcast.errors import Busy, Refused
 from nearcast.server import overview
@@ -102,9 +102,7 @@ class HttpApi:
         gateway = self._gateway
         try:
             publish = messages.JSON.read_request(_publish_request(request.body))
-            area = shape_from_fields(
-                publish.x, publish.y, publish.z, publish.r, publish.rx, publish.ry, publish.rz
-            )
+            area = place_shape(publish) if grant.within is not None else None
             if reason := grant.refusal(area, publish.channel):
                 raise HttpError(403, reason)
             key = grant.holder, request.query.get("name") or publish.name or ANONYMOUS
@@ -177,19 +175,19 @@ class HttpApi:
         return HttpResponse(b"", 204)
 
     async def _near(self, request: HttpRequest) -> HttpResponse:
-        """?x=&y=&r= and perhaps z, channel, limit: who is there, the closest first."""
+        """?x=&y=&r= and perhaps z, channel, limit: who is there, the closest first. On Earth
+        ?lon=&lat=&r= and perhaps alt, low, high."""
         grant = await self.grant(request)
-        query = request.query
-        x, y, r = (_number(query, name) for name in ("x", "y", "r"))
+        query, gateway = request.query, self._gateway
+        geometry = gateway.realm.geometry
         wanted = messages.NearbyRequest(
-            Area(x, y, _number(query, "z", 0.0), r),
+            _earth_area(query) if geometry == EARTH else _area(query),
             query.get("channel", ""),
             int(_number(query, "limit", 100.0)),
         )
-        gateway = self._gateway
         try:
             if grant.limits_listening:
-                region = checked_region(wanted.area, gateway.limits)
+                region = checked_region(wanted.area, gateway.limits, geometry)
                 if reason := grant.listening_refusal(region, wanted.channel):
                     raise HttpError(403, reason)
             near = gateway.realm.nearby(gateway.now(), wanted)
@@ -230,6 +228,19 @@ def _fields(body: bytes) -> int:
     return len(
         json.loads(text, strict=False, object_pairs_hook=list, parse_int=str, parse_float=str)
     )
+
+
+def _area(query: dict[str, str]) -> Area:
+    x, y, r = (_number(query, name) for name in ("x", "y", "r"))
+    return Area(x, y, _number(query, "z", 0.0), r)
+
+
+def _earth_area(query: dict[str, str]) -> Area:
+    lon, lat, r = (_number(query, name) for name in ("lon", "lat", "r"))
+    alt, low, high = (
+        _number(query, name) if name in query else None for name in ("alt", "low", "high")
+    )
+    return Area(lon=lon, lat=lat, r=r, alt=alt, low=low, high=high)
 
 
 def _number(query: dict[str, str], name: str, default: float | None = None) -> float:

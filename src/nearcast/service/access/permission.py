@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nearcast.client_protocol.geometry_json import Area, shape_from_fields
+from nearcast.client_protocol.geometry_json import Area, Geometry, place_shape
 from nearcast.client_protocol.limits import Limits, checked_region, refuse_value_errors
 from nearcast.errors import Refused
 from nearcast.service.access.grants import Grant
@@ -14,18 +14,18 @@ def check_publishing(grant: Grant, request: Any) -> None:
     area = None
     if grant.within is not None:
         with refuse_value_errors():
-            area = shape_from_fields(
-                request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
-            )
+            area = place_shape(request)
     if reason := grant.refusal(area, request.channel):
         raise Refused(reason)
 
 
-def check_listening(grant: Grant, area: Area, channel: str, limits: Limits) -> None:
+def check_listening(
+    grant: Grant, area: Area, channel: str, limits: Limits, geometry: Geometry
+) -> None:
     """Where and on which channel it listens, watches or looks."""
     if grant.limits_listening:
         with refuse_value_errors():
-            region = checked_region(area, limits)
+            region = checked_region(area, limits, geometry)
         if reason := grant.listening_refusal(region, channel):
             raise Refused(reason)
 

@@ -5,7 +5,7 @@ ticks and flushes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from math import cos, sin, tau
+from math import cos, inf, sin, tau
 from random import Random
 
 import numpy as np
@@ -24,6 +24,7 @@ from nearcast.service.cluster.messages import (
     CallIn,
     ClientReturned,
     ClientTransfer,
+    ClusterJoinRefused,
     ClusterJoinReply,
     ClusterJoinRequest,
     CountReply,
@@ -101,9 +102,10 @@ class ClusterNode:
     ) -> None:
         self.id, self.url = node_id, ""
         self.nodes: dict[NodeId, KnownNode] = {}
-        self._lost: dict[NodeId, Time] = {}  # while they or this node stood by: no mesh knows them
+        self._lost: dict[NodeId, Time] = {}  # while they or this node had no site: no mesh has them
         self.stopping = self._gone = False
         self.joined = False  # this node has founded the cluster, or was let in; else ask again
+        self.refused = ""  # why it was not let in, if it never will be
         self._out, self._random, self._clock, self._parameters = out, rng, clock, parameters
         self._connections = connections
         self.site = self._new_site()
@@ -142,7 +144,8 @@ class ClusterNode:
     def request_join(self, url: str, contact: NodeId) -> None:
         """Ask a node of the cluster to be let in."""
         self.url = url
-        self._out.send(contact, ClusterJoinRequest(url, self.scaling.parameters.standby))
+        standby, geometry = self.scaling.parameters.standby, self.realm.geometry
+        self._out.send(contact, ClusterJoinRequest(url, standby, geometry))
 
     def _on_join_reply(self, reply: ClusterJoinReply, sender: NodeId) -> None:
         if self.joined or self.site.ready:
@@ -305,6 +308,8 @@ class ClusterNode:
                 self._on_join_request(message, sender)
             case ClusterJoinReply():
                 self._on_join_reply(message, sender)
+            case ClusterJoinRefused(reason):
+                self.refused = reason
             case NodeStopping():
                 if sender in self.nodes:
                     self._out.send(sender, NodeStopping())
@@ -327,8 +332,14 @@ class ClusterNode:
                 self._rejoin()
 
     def _rejoin(self) -> None:
-        """A node that serves has a site: join the mesh anew, if possible by another node."""
+        """A node that serves has a site: join the mesh anew, if possible by another node. If the
+        mesh is lost with all who were in it, the first of those who serve founds it again."""
         serving = self.serving_nodes()
+        in_mesh = [node for node in serving if self.nodes[node].beat.site is not None]
+        if not in_mesh and self._contact is not None and self.id < min(serving, default=inf):
+            self.found_mesh()
+            return
+        serving = in_mesh or serving
         others = [node for node in serving if node != self._contact]
         contact = next(iter(others or serving), None)
         if contact is not None:
@@ -340,6 +351,10 @@ class ClusterNode:
     def _on_join_request(self, request: ClusterJoinRequest, sender: NodeId) -> None:
         if self.stopping:
             return  # another node must let it in
+        if request.geometry != self.realm.geometry:
+            reason = f"its geometry is {self.realm.geometry!r}, that of this node is not"
+            self._out.send(sender, ClusterJoinRefused(reason))
+            return
         gateway, place = self.site.gateway.gateway, self.place_for_site()
         # This site cannot accept another while it is not in the mesh itself.
         contact = self.id if self.site.ready else next(iter(self.serving_nodes()), self.id)
@@ -506,7 +521,8 @@ class ClusterNode:
     def _on_node_lost(self, node: NodeId) -> None:
         if node in self.nodes:
             self._out.note("node lost", node)
-            if not self.scaling.serves or self.nodes[node].beat.role != Role.ACTIVE:
+            in_mesh = self.scaling.serves and self.site.ready
+            if not in_mesh or self.nodes[node].beat.role != Role.ACTIVE:
                 self._lost[node] = self._clock()
         self.site.silence(node)
         self._remove_node(node)
@@ -571,7 +587,7 @@ class ClusterNode:
             if joins and now - self._joining_since > SITE_JOINED:
                 self.joined = False  # perhaps no other node that this one knows is in the mesh
                 self._rejoin()
-            elif self.site.ready:
+            elif self.site.ready and self.nodes:
                 self.joined = True
             self.site.tick(now)
             self.registry.tick(now)

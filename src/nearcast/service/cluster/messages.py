@@ -34,7 +34,7 @@ Nodes and entities:
 
 new node                    any node
   │── ClusterJoinRequest ─────▶│
-  │◀───────── ClusterJoinReply │  the place of the new node's site
+  │◀───────── ClusterJoinReply │  the place of the new node's site, or ClusterJoinRefused
   │── NodeHeartbeat ──────────▶ all nodes, twice a second
   │── RetainedStatesRequest ──▶ all nodes, once
   │◀───── RetainedStatesReport │  retained states of the node's clients
@@ -103,8 +103,8 @@ class RemotePublication(Struct, frozen=True, array_like=True, gc=False):
     entity: NodeId
     t: Timestamp
     packed: bool  # is the payload MessagePack, not JSON?
-    x: Real
-    y: Real
+    x: Real | None
+    y: Real | None
     payload: bytes = b""
     retain: bool = False
     attributes: dict[str, Value] = {}
@@ -115,6 +115,9 @@ class RemotePublication(Struct, frozen=True, array_like=True, gc=False):
     ry: Real | None = None
     rz: Real | None = None
     name: Text = ""
+    lon: Real | None = None
+    lat: Real | None = None
+    alt: Real | None = None
 
 
 class ClusterMessage(Message, frozen=True):
@@ -194,10 +197,12 @@ class SubscriptionOwned(ClusterMessage, frozen=True, tag=105):
 
 
 class ClusterJoinRequest(ClusterMessage, frozen=True, tag=106):
-    """A new node asks to join. Its clients connect to `url`. `standby`: it stands by at first."""
+    """A new node asks to join. Its clients connect to `url`. `standby`: it stands by at first.
+    `geometry`: of its world, which must be that of all nodes of the cluster."""
 
     url: Text
     standby: bool = False
+    geometry: Text = "plane"
 
 
 class ClusterJoinReply(ClusterMessage, frozen=True, tag=107):
@@ -207,6 +212,12 @@ class ClusterJoinReply(ClusterMessage, frozen=True, tag=107):
     place: Place
     gateway: NodeId
     contact: NodeId | None = None
+
+
+class ClusterJoinRefused(ClusterMessage, frozen=True, tag=133):
+    """The new node cannot be a member, and why."""
+
+    reason: Text
 
 
 class StatesDigest(Struct, frozen=True, array_like=True):
@@ -385,5 +396,6 @@ OWN: tuple[type[Message], ...] = (
     HandoverCancelled, ForwardedRequest, Credential, LinkRefused, CountReply,
     RetainedStatesRequest, RetainedStatesReport, HandoverConfirmed, ClientReturned, EntityCheck,
     EntitiesAbsent, StatesWithdrawn, RelayedMessage, CallIn, StatesInventory,
+    ClusterJoinRefused,
 )  # fmt: skip
 CODEC = Codec(*mesh_messages.MESSAGES, *MESSAGES, *OWN)

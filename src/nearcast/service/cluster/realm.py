@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.limits import Limits, publication_shape
+from nearcast.client_protocol.geometry_json import EARTH, PLANE, Geometry
+from nearcast.client_protocol.limits import Limits
 from nearcast.columns import grow
 from nearcast.matching.filters import count_steps
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
@@ -32,6 +33,7 @@ from nearcast.service.realm import FlushInput, Realm, publication_ids
 from nearcast.service.retained_state import (
     PUBLICATION_DTYPE,
     PublicationTable,
+    altitude_outlines,
     pack_publication,
     publication_batch,
 )
@@ -45,9 +47,14 @@ class ClusterRealm(Realm):
     """A realm that also delivers other nodes' publications, and whose clients change nodes."""
 
     def __init__(
-        self, matcher: Matcher, limits: Limits, recorder: Recorder | None, entities_from: int
+        self,
+        matcher: Matcher,
+        limits: Limits,
+        recorder: Recorder | None,
+        entities_from: int,
+        geometry: Geometry = PLANE,
     ) -> None:
-        super().__init__(matcher, limits, recorder, entities_from)
+        super().__init__(matcher, limits, recorder, entities_from, geometry)
         self.history = RecentHistory()
         self.remote_entities = RemoteEntities(self._states)
         self._arrived: dict[int, ClientState] = {}  # by entity: who has come from another node
@@ -84,6 +91,7 @@ class ClusterRealm(Realm):
     def _withdraw(self, client: ClientState, channel: str) -> None:
         super()._withdraw(client, channel)
         self.history.withdrawn_states.append((client.entity, channel, self.now))
+        self._advance_to(self.now + 1)  # what is published next is later, and stays
 
     def _add_client(self, entity: int, name: str, form: messages.Encoding) -> ClientState:
         client = super()._add_client(entity, name, form)
@@ -139,7 +147,7 @@ class ClusterRealm(Realm):
         False if it is overdue and a later one of its publisher was delivered here. While no link
         or node is slower than `OVERDUE`, that does not happen (`ordering`).
         """
-        where = publication_shape(request, self.limits)
+        where = self._publication_shape(request, self.limits)
         if len(request.payload):
             form.check_payload(request.payload)
         client, overdue = self._arrived.get(entity), t < self.now - OVERDUE
@@ -187,7 +195,8 @@ class ClusterRealm(Realm):
             channels, others = None, [one.request.channel for one, _ in remote]
             if taken.channels is not None or any(others):
                 channels = [*(taken.channels or [""] * own), *others]
-            publications = publication_batch(t, table, accepted, channels)
+            outlines = altitude_outlines(accepted) if self.geometry == EARTH else None
+            publications = publication_batch(t, table, accepted, channels, outlines=outlines)
             publications.t[own:] = [one.t for one, _ in remote]
         self._states.update(t, accepted, table)
         self._end_withdrawn()
@@ -281,7 +290,7 @@ class ClusterRealm(Realm):
         """Adds a client of another node with its subscriptions; nothing begins anew. `retained`:
         the channels on which it had a state there. It may have withdrawn others that are known
         here still."""
-        self._advance_to(max(now, departed, *(active.since for active in subscriptions)))
+        self._advance_to(max(now, departed + 1, *(active.since for active in subscriptions)))
         client = self._arrived[entity] = self._add_client(entity, name, form)
         self._departed[client.slot] = departed
         self.remote_entities.withdraw_others(self.now, entity, retained, departed)
@@ -314,7 +323,7 @@ class ClusterRealm(Realm):
         t: Time,
     ) -> None:
         """Takes over a state that it retained on another node."""
-        where = publication_shape(request, self.limits)
+        where = self._publication_shape(request, self.limits)
         if len(request.payload):
             form.check_payload(request.payload)
         feed = self.remote_entities.feed(client, request.channel)

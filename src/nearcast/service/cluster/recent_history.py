@@ -424,9 +424,12 @@ def join_flushes(flushes: Sequence[PastFlush], since: Time) -> JoinedFlushes | N
     channels = None
     if any(part.channel is not None for part in parts):
         channels = [c for part in parts for c in part.channel or [""] * len(part)]
+    outlines = None
+    if any(part.outlines is not None for part in parts):
+        outlines = [o for part in parts for o in part.outlines or [None] * len(part)]
     made = _SelectedPublications([(one.publications.publications, which) for one, which in found])
     return JoinedFlushes(
-        Batch(t, node, kind, centre, extent, channels, made),
+        Batch(t, node, kind, centre, extent, channels, made, outlines=outlines),
         np.concatenate([one.ids[which] for one, which in found]),
         [one for one, _ in found],
         np.repeat(np.arange(len(found)), [len(which) for _, which in found]),
@@ -438,7 +441,7 @@ def select_from_batch(publications: Batch, which: Integers) -> Batch:
     """The part of a batch with these indices, which are in order."""
     if len(which) == len(publications):
         return publications
-    channel = publications.channel
+    channel, outlines = publications.channel, publications.outlines
     return Batch(
         publications.t[which],
         publications.node[which],
@@ -447,6 +450,7 @@ def select_from_batch(publications: Batch, which: Integers) -> Batch:
         np.ascontiguousarray(publications.extent[which]),
         None if channel is None else [channel[i] for i in which.tolist()],
         _SelectedPublications([(publications.publications, which)]),
+        outlines=None if outlines is None else [outlines[i] for i in which.tolist()],
     )
 
 

@@ -6,7 +6,6 @@ holds is announced again. So whatever is lost on the way, homes and sites agree 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Message
-from nearcast.protocols.voronoi.records import leg
+from nearcast.protocols.voronoi.records import in_messages, leg
 from nearcast.protocols.voronoi.site import (
     OwnershipGiven,
     OwnershipTaken,
@@ -43,13 +42,10 @@ from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import BOX, DISC
 
 MOST_HOPS = 8
-AT_ONCE = 256
 TELL_EVERY: Time = 2 * SECOND
 UNANSWERED: Time = SECOND // 2  # after this a site that has not answered is asked again
 UNCONFIRMED: Time = 6 * SECOND  # after this, nobody seems to hold it any more
 MOST_HOMES = (1 << HOMES_BITS) - 1
-
-Part = TypeVar("Part")
 
 
 class OwnSubscription(Struct):
@@ -107,7 +103,7 @@ class SubscriptionRegistry:
         self._send_hints(now, [*past, *map(self._record, told)])
         self._send_updates(now, told)
         for target, several in ended.items():
-            for some in _chunks(several):
+            for some in in_messages(several):
                 self._send_or_apply(target, SubscriptionEnded(some))
 
     def remove_departed(self, now: Time, subscription: SubscriptionId) -> None:
@@ -143,7 +139,7 @@ class SubscriptionRegistry:
             target = self._me if mine.owner is None else mine.owner  # this site may know the owner
             targets.setdefault(target, []).append(self._record(mine))
         for target, records in targets.items():
-            for some in _chunks(records):
+            for some in in_messages(records):
                 self._send_or_apply(target, SubscriptionUpdate(some))
 
     def _send_hints(self, now: Time, several: list[Record]) -> None:
@@ -158,7 +154,7 @@ class SubscriptionRegistry:
         for site, which in zip(mesh.ids().tolist(), touched.T, strict=True):
             if site != self._me and which.any():
                 records = [several[k] for k in np.flatnonzero(which).tolist()]
-                for some in _chunks(records):
+                for some in in_messages(records):
                     self._send(site, SubscriptionHint(some))
 
     def _on_hint(self, records: Iterable[Record]) -> None:
@@ -192,7 +188,7 @@ class SubscriptionRegistry:
             elif subscription not in self._departed:
                 unknown.append((subscription, version))
         self._send_updates(now, behind)
-        for some in _chunks(unknown):
+        for some in in_messages(unknown):
             self._send_or_apply(owner, SubscriptionEnded(some))
 
     # As a site.
@@ -336,7 +332,7 @@ class SubscriptionRegistry:
             if home == self._me:
                 self._on_held(several, self._me)
             else:
-                for some in _chunks(several):
+                for some in in_messages(several):
                     self._send(home, SubscriptionOwned(some))
         self._resend_unconfirmed(now)
 
@@ -352,8 +348,3 @@ class SubscriptionRegistry:
                 mine.epoch += 1
                 again.append(mine)
         self._send_updates(now, again)
-
-
-def _chunks(several: list[Part]) -> Iterable[tuple[Part, ...]]:
-    for begin in range(0, len(several), AT_ONCE):
-        yield tuple(several[begin : begin + AT_ONCE])

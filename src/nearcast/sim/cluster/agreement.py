@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
+from nearcast.client_protocol.messages import EntityState
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.protocols.voronoi.vso_messages import Record
 from nearcast.service.cluster.scaling import Role
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.server_host import ServerHost
-from nearcast.space.shapes import point
+from nearcast.space.earth_shapes import earth_point
+from nearcast.space.shapes import Shape, point
 
 SHOWN = 5  # examples in a message
 
@@ -41,12 +43,19 @@ def wrong_presence(clients: Iterable[ClientHost], servers: Iterable[ServerHost])
             present = {
                 state.entity
                 for state in others
-                if region.touches(point(state.x, state.y, state.z), server.realm.now)
+                if region.touches(state_place(state), server.realm.now)
             }
             known = set(host.core.subscriptions[active.number].inside)
             if known != present:
                 return f"{host.name} believes that {known} are in its area, where {present} are"
     return None
+
+
+def state_place(state: EntityState) -> Shape:
+    """Where the state is, as a point."""
+    if state.lon is not None and state.lat is not None:
+        return earth_point(state.lon, state.lat, state.alt)
+    return point(state.x or 0.0, state.y or 0.0, state.z)
 
 
 def _misplaced_clients(present: Sequence[ClientHost], servers: Sequence[ServerHost]) -> str | None:

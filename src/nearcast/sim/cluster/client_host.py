@@ -27,7 +27,7 @@ from nearcast.client.effects import (
 )
 from nearcast.client.received import Disconnected, HandedOver, Left, Message
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import area_from_region, extent_fields
+from nearcast.client_protocol.geometry_json import area_from_region, publication_fields
 from nearcast.errors import InvariantError
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.subscription import Filter, NodeId
@@ -143,7 +143,9 @@ class ClientHost:
                 if number in self._wanted:
                     self._wanted[number] = self._wanted[number].moved(region)
                 if number in self._numbers:
-                    request = messages.MoveRequest(self._numbers[number], area_from_region(region))
+                    request = messages.MoveRequest(
+                        self._numbers[number], area_from_region(region, core.geometry)
+                    )
                     self._apply(core.move(now, request, region)[1])
             case Subscribe():
                 self._wanted[command.subscription] = command
@@ -178,11 +180,11 @@ class ClientHost:
 
     def publish(self, command: Publish) -> None:
         shape = command.shape
-        r, rx, ry, rz = extent_fields(shape)
         payload = Raw(msgspec.msgpack.encode(command.payload)) if command.payload else None
         request = messages.PublishRequest(
-            shape.x, shape.y, messages.NO_PAYLOAD if payload is None else payload, self.retains,
-            command.attributes, command.channel, shape.z, r, rx, ry, rz,
+            payload=messages.NO_PAYLOAD if payload is None else payload, retain=self.retains,
+            attributes=command.attributes, channel=command.channel,
+            **publication_fields(shape, self.core.geometry),
         )  # fmt: skip
         if self.retains:
             self.state = shape.x, shape.y
@@ -204,8 +206,8 @@ class ClientHost:
         if isinstance(text, Filter):
             text = text.text
         request = messages.SubscribeRequest(
-            0, area_from_region(region), text, wanted.channel, wanted.echo, wanted.variables,
-            self.watches,
+            0, area_from_region(region, self.core.geometry), text, wanted.channel, wanted.echo,
+            wanted.variables, self.watches,
         )  # fmt: skip
         number, state, effects = self.core.subscribe(self._world.now, request, region)
         self._numbers[wanted.subscription] = state.number

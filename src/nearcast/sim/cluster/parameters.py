@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from nearcast.field_checks import between
+from nearcast.field_checks import between, one_of
 
 
 class ClusterParameters(Struct, frozen=True, kw_only=True):
@@ -29,8 +29,11 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
     low_s: float = 30.0
     # Milliseconds, 0 to 1,000: each server's clock is wrong by a constant of up to so much.
     skew_ms: float = 0.0
+    # What coordinates are: "plane", or "earth" if the workload is in ECEF metres.
+    geometry: str = "plane"
 
     def __post_init__(self) -> None:
+        one_of("geometry", self.geometry, ("plane", "earth"))
         between("servers", self.servers, 1, 1_000)
         between("flush_ms", self.flush_ms, 0.1, 1_000)
         between("retain", self.retain, 0, 1)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from nearcast.client.received import Message
+from nearcast.client_protocol.geometry_json import EARTH, PLANE
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import InvariantError
 from nearcast.matching import MATCHERS
@@ -231,7 +232,10 @@ class ClusterWorld:
         self._node_ids += 1
         number, seed, p = FIRST_NODE_ID + self._node_ids, self.scenario.seed, self._p
         limits = Limits(nearby=1_000_000)
-        realm = ClusterRealm(MATCHERS[ENGINE](), limits, self.realm_recorder, first_number(number))
+        geometry = EARTH if p.geometry == EARTH else PLANE
+        realm = ClusterRealm(
+            MATCHERS[ENGINE](), limits, self.realm_recorder, first_number(number), geometry
+        )
         scaling = ScalingParameters(
             standby=machine in self._standbys, capacity=p.capacity, high_s=p.high_s, low_s=p.low_s
         )
@@ -274,7 +278,8 @@ class ClusterWorld:
         cluster = server.service.cluster
         if not server.alive or cluster.stopping:
             return
-        others = [one for one in self.servers if one.service.cluster.joined and one is not server]
+        known = [(one, one.service.cluster) for one in self.servers if one is not server]
+        others = [one for one, theirs in known if theirs.joined or theirs.site.ready]
         if others and not cluster.joined:
             contact = self._rng.choice(others)
             server.apply(server.service.join_cluster(server.now, server.url, contact.id))
@@ -321,6 +326,16 @@ class ClusterWorld:
         for subscription, since in list(self.realm_recorder.in_force.get(entity, {}).items()):
             t = max(self.now, not_before, since) + 1
             self.realm_recorder.ended(t, entity, subscription)
+
+    def _end_lost_interests(self) -> None:
+        """Those of entities that no client is any more, and that were being handed over as a server
+        failed."""
+        present = {client.entity for client in self.clients}
+        handovers = [server.service.cluster.handover for server in self.servers]
+        for entity, wanted in self.realm_recorder.in_force.items():
+            gone = wanted and entity not in present
+            if gone and not any(handover.is_departing(entity) for handover in handovers):
+                self._end_interests(entity, 0)
 
     # Links between servers.
 
@@ -494,8 +509,7 @@ class ClusterWorld:
             self.restart(FIRST_SERVER + number)
             self.queue.run(self.now + SECOND // 10)
         self.wait("the servers have not joined each other", self._is_connected)
-        if self.checker is not None:
-            self.plan(LOOK_EVERY, self._look)
+        self.plan(LOOK_EVERY, self._look)
 
     def wait(self, what: str, condition: Callable[[], bool], most: Time = LONGEST_WAIT) -> None:
         """Run until a condition is true; `what` is wrong if it never is."""
@@ -571,8 +585,9 @@ class ClusterWorld:
         return disagreement(clients, servers) or wrong_presence(clients, servers)
 
     def _look(self) -> None:
-        assert self.checker is not None
-        self.checker.look_at(self.servers)
+        if self.checker is not None:
+            self.checker.look_at(self.servers)
+        self._end_lost_interests()
         self.plan(LOOK_EVERY, self._look)
 
     # Comings and goings of clients.

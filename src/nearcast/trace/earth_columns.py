@@ -44,3 +44,8 @@ def raised_to_surface(x: Any, y: Any, z: Any) -> Any:
     for row in range(len(x)):
         ratio[row] = height_ratio(x[row], y[row], z[row])
     return x / ratio, y / ratio, z / ratio
+
+
+def short_way(degrees: Any) -> Any:
+    """Differences of longitudes the short way round, within ±180."""
+    return degrees - 360.0 * np.round(degrees / 360.0)

@@ -5,8 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearcast.pipeline.earth_columns import ecef_columns, lon_lat_columns, raised_to_surface
 from nearcast.space import earth
+from nearcast.trace.earth_columns import (
+    ecef_columns,
+    lon_lat_columns,
+    raised_to_surface,
+    short_way,
+)
 from support.examples import examples
 
 PLACES = st.lists(
@@ -48,3 +53,10 @@ def test_a_straight_way_is_raised_to_the_surface_in_its_own_plane(
     assert earth.height_ratio(*raised) == pytest.approx(1, abs=1e-14)
     assert np.linalg.norm(np.cross(raised, between)) < 1e-3 * np.linalg.norm(between)
     assert raised @ between > 0
+
+
+@given(st.floats(-720, 720))
+def test_the_short_way_is_at_most_half_a_turn(degrees: float) -> None:
+    short = short_way(degrees)
+    assert abs(short) <= 180
+    assert (degrees - short) / 360 == pytest.approx(round((degrees - short) / 360), abs=1e-9)

@@ -1,0 +1,131 @@
+"""Very many fences: found as if each had been asked alone, however they were put."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearcast.fences.areas import Fence, FenceColumns, columns_of, polygon_columns
+from nearcast.fences.crossings import contains, find_visits, spans_room
+from nearcast.fences.events import fixes_of
+from nearcast.fences.fence_index import FenceIndex
+from nearcast.fences.last_fixes import LastFixes
+from nearcast.space.earth import ecef
+from nearcast.space.earth_shapes import earth_bounds, earth_disc
+from nearcast.space.motion import Moving
+from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc
+from support.examples import examples, seeds
+from support.fence_worlds import join_columns
+
+Visits = set[tuple[int, int, float, float]]
+
+
+def star_columns(rng: np.random.Generator, numbers: Any, side: float, size: float) -> FenceColumns:
+    """Polygons whose vertices are at random distances from their centres."""
+    counts = rng.integers(3, 40, len(numbers))
+    first = np.cumsum(counts) - counts
+    turn = (np.arange(counts.sum()) - np.repeat(first, counts)) / np.repeat(counts, counts)
+    radius = size * rng.uniform(0.1, 1, len(turn)) * np.repeat(4.0 ** rng.integers(-2, 3, len(numbers)), counts)
+    middle = np.repeat(rng.uniform(0, side, (len(numbers), 2)), counts, axis=0)
+    angle = 2 * np.pi * turn
+    vertices = middle + radius[:, None] * np.c_[np.cos(angle), np.sin(angle)]
+    return polygon_columns(numbers, vertices, first, np.ones(len(numbers), int), 63)
+
+
+def ways(rng: np.random.Generator, count: int, side: float, step: float) -> Any:
+    last = LastFixes()
+    places = rng.uniform(0, side, (count, 2))
+    last.take(fixes_of(np.arange(count), np.zeros(count), places))
+    return last.take(
+        fixes_of(np.arange(count), np.full(count, 1000), places + rng.normal(0, step, (count, 2)))
+    )
+
+
+def found_by(index: FenceIndex, rows: Any) -> Visits:
+    numbers = index.areas["number"]
+    found = index.find(rows)
+    visits = {
+        (int(v["row"]), int(numbers[v["slot"]]), float(v["s_in"]), float(v["s_out"])) for v in found
+    }
+    assert len(visits) == len(found)
+    return visits
+
+
+def found_alone(fences: FenceColumns, rows: Any) -> Visits:
+    """Each pair by itself, with neither grid nor slabs."""
+    spans = np.empty((spans_room(fences.areas), 2))
+    visits = set()
+    for i, row in enumerate(rows):
+        p0, p1 = tuple(row["p0"].tolist()), tuple(row["p1"].tolist())
+        for area in fences.areas:
+            inside = [contains(area, *fences[1:], p) for p in (p0, p1)]
+            count = find_visits(area, *fences[1:], p0, p1, *inside, spans)
+            visits |= {(i, int(area["number"]), *span) for span in spans[:count].tolist()}
+    return visits
+
+
+@seeds(range(3), range(3, 30))
+def test_a_grid_finds_what_every_pair_alone_says(seed: int) -> None:
+    """Short ways and long ones, small fences and large ones."""
+    rng = np.random.default_rng(seed)
+    fences = star_columns(rng, np.arange(120), 100.0, 6.0)
+    index = FenceIndex()
+    index.put(fences, 0)
+    for step in (0.5, 20.0, 500.0):
+        rows = ways(rng, 60, 100.0, step)
+        assert found_by(index, rows) == found_alone(fences, rows)
+
+
+@seeds(range(2), range(2, 20))
+def test_fences_may_be_put_and_removed_in_any_portions(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    index, kept = FenceIndex(), {}
+    rows = ways(rng, 80, 100.0, 5.0)
+    for step in range(25):
+        numbers = np.array([n for n in range(step * 10, step * 10 + rng.integers(1, 10))])
+        fences = star_columns(rng, numbers, 100.0, 8.0)
+        index.put(fences, 0)
+        for number in numbers.tolist():
+            kept[number] = fences
+        gone = rng.permutation(list(kept))[: rng.integers(0, 8)]
+        index.remove(gone)
+        for number in gone.tolist():
+            del kept[number]
+        if step % 3 == 0:
+            found_by(index, rows)  # sorts in what was put
+    expected = join_columns([
+        fences._replace(areas=fences.areas[fences.areas["number"] == number])
+        for number, fences in kept.items()
+    ])  # fmt: skip
+    assert found_by(index, rows) == found_alone(expected, rows)
+    assert len(index) == len(kept)
+
+
+@given(st.integers(0, 10**6))
+@examples(20)
+def test_shapes_of_every_kind_and_size_are_found_together(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shapes = [EVERYWHERE, box(0, 0, 1e6, 1), cuboid(1, 1, 0, 5, np.inf, 1), ball(3, 3, 1, 4)]
+    shapes += [disc(*rng.uniform(0, 50, 2), 10.0 ** rng.integers(-3, 3)) for _ in range(40)]
+    fences = columns_of([Fence(k, Moving(shape), 63) for k, shape in enumerate(shapes)], 0)
+    index = FenceIndex()
+    index.put(fences, 0)
+    rows = ways(rng, 30, 50.0, float(rng.choice([0.1, 5.0, 200.0])))
+    assert found_by(index, rows) == found_alone(fences, rows)
+
+
+@seeds(range(2), range(2, 20))
+def test_ways_on_earth_find_what_is_beside_the_chord(seed: int) -> None:
+    """A way along a parallel is far from the straight line through the Earth."""
+    rng = np.random.default_rng(seed)
+    corners = rng.uniform((-180, -80), (160, 60), (60, 2))
+    shapes = [earth_bounds(lon, lat, lon + 9, lat + 9) for lon, lat in corners.tolist()]
+    shapes += [earth_disc(lon, lat, 400_000.0) for lon, lat in corners.tolist()]
+    fences = columns_of([Fence(k, Moving(shape), 63) for k, shape in enumerate(shapes)], 0)
+    index, last = FenceIndex(earth=True), LastFixes()
+    index.put(fences, 0)
+    for t in (0, 1000):
+        places = [ecef(lon, lat) for lon, lat in rng.uniform((-180, -89), (180, 89), (40, 2))]
+        rows = last.take(fixes_of(np.arange(40), np.full(40, t), places))
+    assert found_by(index, rows) == found_alone(fences, rows)
