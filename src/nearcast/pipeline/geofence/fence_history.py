@@ -32,7 +32,7 @@ from nearcast.fences.events import (
     fixes_of,
 )
 from nearcast.fences.fence_state import FenceEngine
-from nearcast.pipeline.earth_columns import ecef_columns, lon_lat_columns
+from nearcast.trace.earth_columns import ecef_columns, lon_lat_columns
 from nearcast.pipeline.geofence.packed_fences import PackedFences, SentFences
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.space.motion import SECOND, Time
@@ -160,7 +160,7 @@ def find_events(
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_pandas_out()
-        engine, texts = fence_engine(fences, rules)
+        engine, texts = fence_engine(fences, rules, places.earth)
         entities = EntityNumbers()
         at_once = OUTSIDE_ROWS // max(1, len(texts.ids)) if rules.kinds & 1 << OUTSIDE else 0
         for batch in filter(len, batches):
@@ -182,16 +182,18 @@ class FenceTexts(NamedTuple):
     kept: dict[str, pa.Array]
 
 
-_engines: dict[tuple[str, FenceRules], tuple[FenceEngine, FenceTexts]] = {}  # the last one
+_engines: dict[tuple[str, FenceRules, bool], tuple[FenceEngine, FenceTexts]] = {}  # the last one
 
 
-def fence_engine(sent: SentFences, rules: FenceRules) -> tuple[FenceEngine, FenceTexts]:
+def fence_engine(
+    sent: SentFences, rules: FenceRules, earth: bool
+) -> tuple[FenceEngine, FenceTexts]:
     """An engine with these fences and without entities; fences are read once for a process."""
-    key = sent.digest, rules
+    key = sent.digest, rules, earth
     if key not in _engines:
         _engines.clear()  # before others take their memory
         fences = sent.receive()
-        engine = FenceEngine()
+        engine = FenceEngine(earth)
         engine.put_fences(ruled(fences, rules), -NEVER)
         _engines[key] = engine, FenceTexts(fences.ids, fences.kept)
     engine, texts = _engines[key]
