@@ -32,10 +32,10 @@ from nearcast.fences.events import (
     fixes_of,
 )
 from nearcast.fences.fence_state import FenceEngine
-from nearcast.trace.earth_columns import ecef_columns, lon_lat_columns
 from nearcast.pipeline.geofence.packed_fences import PackedFences, SentFences
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.space.motion import SECOND, Time
+from nearcast.trace.earth_columns import ecef_columns, lon_lat_columns
 
 PLANE, SPACE = ("x", "y"), ("x", "y", "z")
 DEGREES = ("lon", "lat")
