@@ -147,7 +147,7 @@ class Play:
     def shell(self, line: str) -> None:
         if line.startswith("nearcast analyse "):
             self.analyse(shlex.split(line)[1:])
-        elif line.startswith("nearcast advise "):
+        elif line.startswith(("nearcast advise ", "nearcast geofence ")):
             self.in_this_process(shlex.split(line)[1:])
         else:
             self.terminal().type(line)
@@ -228,7 +228,7 @@ def a_node(port: int) -> Iterator[None]:
 
 def runs_spark(page: str) -> bool:
     return any(
-        (language == "shell" and ("nearcast analyse" in text or "nearcast advise" in text))
+        (language == "shell" and re.search("nearcast (analyse|advise|geofence)", text))
         or (language == "python" and "SparkSession" in text)
         for language, text in blocks(page)
     )

@@ -18,6 +18,7 @@ from nearcast.cli import (
     clients,
     doctor,
     explain,
+    geofence,
     monitor,
     node,
     nodes,
@@ -34,10 +35,10 @@ from nearcast.extras import missing
 # In the order in which `nearcast --help` lists them. Each adds its parser, which names its `run`.
 COMMANDS = (
     simulate.add_simulate, traces.add_validate, analyse.add_analyse, explain.add_explain,
-    traces.add_import, traces.add_export, sweep.add_sweep, advise.add_advise,
-    reproduce.add_reproduce, doctor.add_doctor, monitor.add_up, monitor.add_monitor,
-    node.add_node, nodes.add_nodes, peer.add_peer, node.add_config, clients.add_listen,
-    clients.add_say, traces.add_merge,
+    traces.add_import, traces.add_export, geofence.add_geofence, sweep.add_sweep,
+    advise.add_advise, reproduce.add_reproduce, doctor.add_doctor, monitor.add_up,
+    monitor.add_monitor, node.add_node, nodes.add_nodes, peer.add_peer, node.add_config,
+    clients.add_listen, clients.add_say, traces.add_merge,
 )  # fmt: skip
 
 

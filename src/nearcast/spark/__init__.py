@@ -1,4 +1,4 @@
-"""Exact joins in space and time, and the quality of deliveries, on DataFrames of any origin.
+"""Exact joins in space and time, fence events, and the quality of deliveries, on any DataFrames.
 
     from nearcast.spark import AreaColumns, PointColumns, spatial_join
 
@@ -8,9 +8,10 @@
         PointColumns(keys="visit"),
     )
 
-`spatial_join` finds which points are in which areas, `judge` compares a log of deliveries with
-those that there should have been. Both take DataFrames of Spark, classic or Connect, need no
-settings, and return DataFrames. This module needs the extra `spark`: pip install 'nearcast[spark]'.
+`spatial_join` finds which points are in which areas, `geofence` who entered and left which area,
+`judge` compares a log of deliveries with those that there should have been. All take DataFrames of
+Spark, classic or Connect, need no settings, and return DataFrames. This module needs the extra
+`spark`: pip install 'nearcast[spark]'.
 """
 
 from nearcast.errors import ColumnsError
@@ -18,6 +19,7 @@ from nearcast.extras import missing
 
 try:
     from nearcast.spark.columns import AreaColumns, PointColumns
+    from nearcast.spark.geofence import geofence
     from nearcast.spark.judge import Judgement, judge
     from nearcast.spark.spatial_join import spatial_join
 except ModuleNotFoundError as why:
@@ -28,4 +30,12 @@ except ModuleNotFoundError as why:
         name=why.name,
     ) from None
 
-__all__ = ["AreaColumns", "ColumnsError", "Judgement", "PointColumns", "judge", "spatial_join"]
+__all__ = [
+    "AreaColumns",
+    "ColumnsError",
+    "Judgement",
+    "PointColumns",
+    "geofence",
+    "judge",
+    "spatial_join",
+]

@@ -42,6 +42,7 @@ class ImportedFixes(Struct, frozen=True):
     names: list[str]  # of the entities, in the order of their numbers
     earth: bool = True  # else in a plane
     epoch_us: int | None = None  # Unix time of t = 0; None: the file has no calendar
+    began_us: int = 0  # t = 0 on the clock of the file; on Earth alone
     skipped: int = 0  # rows or lines that could not be used
     first_skipped: str = ""  # why the first of them could not
     notes: tuple[str, ...] = ()  # what else a person should know
@@ -162,6 +163,7 @@ class FixCollector:
             fixes=fixes,
             names=[names[place] for place in order],
             epoch_us=began if self.has_calendar else None,
+            began_us=began,
             skipped=self.skipped,
             first_skipped=self.first_skipped,
             notes=tuple(self.notes),
