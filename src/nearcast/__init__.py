@@ -11,7 +11,14 @@ Names are loaded when they are first used, so `import nearcast` takes no time.
 TYPE_CHECKING = False  # `typing` takes longer to load than all of this
 if TYPE_CHECKING:
     from nearcast.client.client import Client, Disconnected, HandedOver, Reconnected, connect
-    from nearcast.client.subscription import Entered, Entity, Left, Message, Subscription
+    from nearcast.client.subscription import (
+        Entered,
+        Entity,
+        FenceEvent,
+        Left,
+        Message,
+        Subscription,
+    )
     from nearcast.client_protocol.messages import DroppedNotice, ErrorNotice, WithheldNotice
     from nearcast.client_protocol.payloads import Unreadable
     from nearcast.errors import (
@@ -50,8 +57,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Busy", "Client", "ClosedError", "Disconnected", "DroppedNotice", "Entered", "Entity",
-    "ErrorNotice", "FormulaError", "HandedOver", "InvalidRequestError", "Left", "Message", "Moving",
-    "NearcastError", "Path", "Reconnected", "Refused", "Shape", "Subscription", "TraceError",
+    "ErrorNotice", "FenceEvent", "FormulaError", "HandedOver", "InvalidRequestError", "Left",
+    "Message", "Moving", "NearcastError", "Path", "Reconnected", "Refused", "Shape", "Subscription", "TraceError",
     "Unreadable", "WithheldNotice", "World", "ball", "box", "connect", "corridor", "cuboid", "disc",
     "earth_ball", "earth_bounds", "earth_corridor", "earth_disc", "earth_multipolygon",
     "earth_point", "earth_polygon", "earth_sector", "geojson_from_shape", "great_circle_line",
@@ -61,7 +68,7 @@ __all__ = [
 
 _MODULES = {
     "client.client": ("Client", "Disconnected", "HandedOver", "Reconnected", "connect"),
-    "client.subscription": ("Entered", "Entity", "Left", "Message", "Subscription"),
+    "client.subscription": ("Entered", "Entity", "FenceEvent", "Left", "Message", "Subscription"),
     "client_protocol.messages": ("DroppedNotice", "ErrorNotice", "WithheldNotice"),
     "client_protocol.payloads": ("Unreadable",),
     "errors": (

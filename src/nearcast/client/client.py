@@ -185,7 +185,9 @@ class Client:
         echo: bool = False,
         variables: dict[str, float] | None = None,
         watch: bool = False,
-        linger: float = 0.3,
+        linger: float | None = None,
+        events: Sequence[wire.FenceEventName] = (),
+        dwell: float | None = None,
         rates: Sequence[tuple[float, float]] = (),
         closest: int | None = None,
         budget: float | None = None,
@@ -198,17 +200,20 @@ class Client:
         `channel`: only publications on this channel. `echo`: also what this client publishes
         itself. `variables`: values of variables in the formula or filter; `Subscription.tune`
         changes them. `watch`: keep track of the entities in the area: `Subscription.inside` and
-        `changes()`. `linger`: seconds that a watched entity must be outside before it counts as
-        gone. `rates`: pairs (distance, messages per second): publishers farther away than the
-        distance are limited to so many messages each. `closest`: only the so many closest
-        publishers. `budget`: at most so many bytes per second. `inbox`: how many messages wait
-        until they are taken; beyond it the oldest are dropped, and counted in
-        `Subscription.dropped`.
+        `changes()`. `events`: the area is a fence, and `Subscription.events()` tells these of
+        "enter", "leave", "cross" (in and out between two publications), "inside", "outside" (at
+        every publication), each at its own time; with `dwell`, also when an entity has been inside
+        for so many seconds. `linger`: seconds that an entity must be outside before it counts as
+        gone: 0.3 with `watch`, 0 with `events`. `rates`: pairs (distance, messages per second):
+        publishers farther away than the distance are limited to so many messages each. `closest`:
+        only the so many closest publishers. `budget`: at most so many bytes per second. `inbox`:
+        how many messages wait until they are taken; beyond it the oldest are dropped, and counted
+        in `Subscription.dropped`.
         """
         region = as_region(where)
         request = wire.SubscribeRequest(
             0, self._area(region), filter, channel, echo, variables or {},
-            watch, linger, list(rates), closest, budget,
+            watch, linger, list(rates), closest, budget, events=list(events), dwell=dwell,
         )  # fmt: skip
         check_request(request)
         received: Inbox[Message] = Inbox(inbox)

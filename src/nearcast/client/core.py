@@ -45,7 +45,7 @@ from nearcast.client.effects import (
 from nearcast.client.message_order import MessageOrder
 from nearcast.client.pending_requests import PendingRequest, PendingRequests, Purpose
 from nearcast.client.published_states import PublishedStates, retains
-from nearcast.client.received import Disconnected, Entity, HandedOver
+from nearcast.client.received import Change, Disconnected, Entity, FenceEvent, HandedOver
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
@@ -164,7 +164,8 @@ class ClientCore:
     ) -> tuple[int, SubscriptionState, list[ClientEffect]]:  # fmt: skip
         """Subscribe to this region; the core chooses the number of the subscription.
 
-        It is answered when the node has accepted it and, if it watches, said who is inside.
+        It is answered when the node has accepted it and, if it watches or is a fence, said who is
+        inside.
         `follows_client`: it is among the `walks`.
         """
         request = replace(request, subscription=next(self._subscription_numbers))
@@ -652,7 +653,7 @@ class ClientCore:
                 return
             case wire.SubscribeRequest() if state is not None and region is not None:
                 state.area_accepted(region, pending.follows_client, notice.t)
-                if request.watch and not state.inside_known:
+                if (request.watch or request.events) and not state.inside_known:
                     pending.done, pending.deadline = notice, self._now + self._parameters.answer
                     self._requests.inside[notice.id] = pending
                     self._set_answer_timer()
@@ -717,7 +718,15 @@ class ClientCore:
         if state is None:
             return  # it has ended in the meantime
         self._order.presence_known = True
-        if kind is wire.InsideNotice:
+        changes: Sequence[Change | FenceEvent]
+        if kind is wire.FenceNotice:
+            event = self._order.fence_event(notice)
+            state.fence_event(event)
+            changes = [event]
+        elif kind is wire.InsideNotice and state.request.events:
+            entities = [self._order.entity(one) for one in notice.entities]
+            changes = state.set_inside_fence(entities, self.node_time(self._now))
+        elif kind is wire.InsideNotice:
             changes = state.set_inside([self._order.entity(one) for one in notice.entities])
         elif kind is wire.EnterNotice:
             changes = state.entity_entered(self._order.entity(notice.entity))
@@ -743,6 +752,7 @@ _HANDLERS: dict[type[Struct], _Handler] = {
     wire.InsideNotice: ClientCore._from_current,
     wire.EnterNotice: ClientCore._from_current,
     wire.LeaveNotice: ClientCore._from_current,
+    wire.FenceNotice: ClientCore._from_current,
     wire.MovedNotice: ClientCore._from_current,
     wire.NodesNotice: ClientCore._from_current,
     wire.WithheldNotice: ClientCore._tell,

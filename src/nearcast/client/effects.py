@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from nearcast.client.received import Change, Disconnected, HandedOver, Message
+from nearcast.client.received import Change, Disconnected, FenceEvent, HandedOver, Message
 from nearcast.client_protocol.messages import (
     DroppedNotice,
     ErrorNotice,
@@ -145,10 +145,10 @@ class Again(Struct, frozen=True):
 
 
 class Changed(Struct, frozen=True):
-    """Who is inside the area of a subscription has changed."""
+    """Who is inside the area of a subscription has changed, or something happened at a fence."""
 
     subscription: int
-    change: Change
+    change: Change | FenceEvent
 
 
 class Welcomed(Struct, frozen=True):

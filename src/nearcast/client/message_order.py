@@ -3,7 +3,7 @@
 from typing import Any
 
 from nearcast.client.effects import Again
-from nearcast.client.received import Entity, Message
+from nearcast.client.received import Entity, FenceEvent, Message
 from nearcast.client.recent_publications import RecentPublications
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages as wire
@@ -79,4 +79,12 @@ class MessageOrder:
         return Entity(
             state.entity, state.t, state.x or 0.0, state.y or 0.0, state.z, state.name,
             state.attributes, payload, state.lon, state.lat, state.alt,
+        )  # fmt: skip
+
+    def fence_event(self, notice: wire.FenceNotice) -> FenceEvent:
+        """An event of a fence as the application sees it."""
+        state = None if notice.state is None else self.entity(notice.state)
+        return FenceEvent(
+            notice.event, notice.t, notice.entity, notice.name, notice.place, notice.direction,
+            notice.reason, notice.t_out, notice.place_out, state,
         )  # fmt: skip

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from nearcast.client_protocol.close_codes import ABNORMAL
 from nearcast.client_protocol.geometry_json import place_shape
+from nearcast.client_protocol.messages import FenceEventName, FencePlace
 from nearcast.model.subscription import Value
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
@@ -69,6 +70,25 @@ class Left(Struct, frozen=True):
 
 
 Change: TypeAlias = Entered | Left
+
+
+class FenceEvent(Struct, frozen=True):
+    """What an entity did at the fence of a subscription with `events`.
+
+    The place may lie between two publications of the entity: it is then on the straight way from
+    one to the other, and the time is interpolated.
+    """
+
+    event: FenceEventName
+    t: Time  # when it happened: microseconds of Unix time by the node's clock
+    entity: int
+    name: str
+    place: FencePlace  # x, y and z; on Earth lon and lat
+    direction: float | None = None  # of the way, in degrees; None if there was none
+    reason: str = ""  # of a leave: "left", "expired", "gone" or "removed"
+    t_out: Time | None = None  # of a cross: when and where it ended
+    place_out: FencePlace | None = None
+    state: Entity | None = None  # of an enter, and of who was inside at first
 
 
 class Disconnected(Struct, frozen=True):

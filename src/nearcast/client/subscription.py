@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from nearcast.client.inbox import Inbox
-from nearcast.client.received import Change, Entered, Entity, Left, Message
+from nearcast.client.received import Change, Entered, Entity, FenceEvent, Left, Message
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import AreaLike, as_region
@@ -12,7 +12,7 @@ from nearcast.model.subscription import Region
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
 
-__all__ = ["Change", "Entered", "Entity", "Left", "Message", "Subscription"]
+__all__ = ["Change", "Entered", "Entity", "FenceEvent", "Left", "Message", "Subscription"]
 
 SendRequest: TypeAlias = Callable[[Any], Awaitable[Any]]  # from a request to the node's answer
 # Give the subscription of this number a region, which follows the client or not.
@@ -23,7 +23,8 @@ class Subscription:
     """A subscription of a client. Iterate over it for its messages, the oldest first.
 
     `inside` has the entities in its area, by number, if it was made with `watch=True`; `changes()`
-    tells who enters and leaves. `number` identifies it in `Message.to`.
+    tells who enters and leaves. If it was made with `events`, `events()` tells them, and `inside`
+    is kept up to date by those of `enter` and `leave`. `number` identifies it in `Message.to`.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Subscription:
         self._change_area, self._forget = change_area, forget
         self.messages = inbox
         self._changes: Inbox[Change] = Inbox(inbox.size)
+        self._events: Inbox[FenceEvent] = Inbox(inbox.size)
 
     @property
     def number(self) -> int:
@@ -71,6 +73,13 @@ class Subscription:
             raise ValueError("changes() needs a subscription made with watch=True")
         return self._changes
 
+    def events(self) -> Inbox[FenceEvent]:
+        """What happens at its fence, in order for each entity. ValueError unless made with
+        `events`. Who is inside at first is told by `inside`."""
+        if not self.request.events:
+            raise ValueError("events() needs a subscription made with events=[…]")
+        return self._events
+
     async def move(self, where: AreaLike) -> None:
         """Give it this area from now on; all else stays."""
         await self._change_area(self.number, as_region(where), isinstance(where, Shape))
@@ -89,11 +98,14 @@ class Subscription:
         """The area as it is at `t`; None for a formula, which has no shape."""
         return self._state.where(t)
 
-    def changed(self, change: Change) -> None:
-        """Somebody has entered or left."""
-        self._changes.put(change)
+    def changed(self, change: Change | FenceEvent) -> None:
+        """Somebody has entered or left, or something happened at the fence."""
+        if isinstance(change, FenceEvent):
+            self._events.put(change)
+        else:
+            self._changes.put(change)
 
     def end(self, why: Exception | None) -> None:
-        """No more messages or changes: iterations end, with the error `why` if given."""
-        self.messages.end(why)
-        self._changes.end(why)
+        """No more messages, changes or events: iterations end, with the error `why` if given."""
+        for inbox in (self.messages, self._changes, self._events):
+            inbox.end(why)

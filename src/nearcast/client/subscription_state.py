@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from nearcast.client.received import Change, Entered, Entity, Left, Message
+from nearcast.client.received import Change, Entered, Entity, FenceEvent, Left, Message
 from nearcast.client_protocol.geometry_json import EARTH, PLANE, Area, area_from_region, shift_time
-from nearcast.client_protocol.messages import SubscribeRequest
+from nearcast.client_protocol.messages import FencePlace, SubscribeRequest
 from nearcast.model.commands import continue_region
 from nearcast.model.subscription import Region
 from nearcast.space.motion import SECOND, Moving, Path, Time
@@ -92,6 +92,30 @@ class SubscriptionState:
         changes = [change for number in absent for change in self.entity_left(number, gone=False)]
         return changes + [change for one in entities for change in self.entity_entered(one)]
 
+    def set_inside_fence(self, entities: list[Entity], now: Time) -> list[FenceEvent]:
+        """All entities inside of a fence, as the node lists them when it begins or begins anew.
+
+        What happened at the fence meanwhile is not known: who is missing has left by `now`.
+        """
+        before = dict(self.inside)
+        self.set_inside(entities)
+        return [
+            FenceEvent("leave", now, one.entity, one.name, place_of(one), reason="left")
+            for number, one in before.items()
+            if number not in self.inside
+        ] + [
+            FenceEvent("inside", one.t, one.entity, one.name, place_of(one), state=one)
+            for number, one in self.inside.items()
+            if number not in before
+        ]
+
+    def fence_event(self, event: FenceEvent) -> None:
+        """Who is inside follows from what happens at the fence."""
+        if event.event == "leave":
+            self.inside.pop(event.entity, None)
+        elif event.event == "enter" and event.state is not None:
+            self.inside[event.entity] = event.state
+
     def entity_entered(self, entity: Entity) -> list[Change]:
         new = entity.entity not in self.inside
         self.inside[entity.entity] = entity
@@ -100,3 +124,10 @@ class SubscriptionState:
     def entity_left(self, number: int, gone: bool) -> list[Change]:
         known = self.inside.pop(number, None)
         return [] if known is None else [Left(known, gone)]
+
+
+def place_of(entity: Entity) -> FencePlace:
+    """Where its state is."""
+    if entity.lon is not None:
+        return FencePlace(lon=entity.lon, lat=entity.lat)
+    return FencePlace(entity.x, entity.y, entity.z)

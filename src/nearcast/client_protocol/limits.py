@@ -29,6 +29,8 @@ from nearcast.model.subscription import Formula, Region, check_text
 from nearcast.space.motion import Path
 from nearcast.space.shapes import LARGEST, POINT, Shape
 
+LONGEST_LINGER = 3_600.0  # seconds
+LONGEST_DWELL = 30 * 86_400.0  # seconds
 LONGEST_LINE = 5_000_000.0  # metres: a corridor on Earth has a vertex for each km
 
 
@@ -139,12 +141,29 @@ def subscribe_command(
     check_name("a channel", request.channel, limits)
     if request.filter is not None:
         _check_formula(request.filter, limits)
-    if not 0 <= request.linger <= 3600:
-        raise Refused(f"linger is from 0 to 3600 seconds, not {request.linger}")
+    if request.linger is not None and not 0 <= request.linger <= LONGEST_LINGER:
+        raise Refused(f"linger is from 0 to {LONGEST_LINGER:g} seconds, not {request.linger}")
+    check_fence(request)
     return commands.Subscribe(
         number, checked_region(request.area, limits, geometry), request.filter,
         request.channel, request.echo, request.variables,
     )  # fmt: skip
+
+
+def check_fence(request: messages.SubscribeRequest) -> None:
+    """Refused if what it asks as a fence does not fit together."""
+    if request.dwell is not None and not 0 <= request.dwell <= LONGEST_DWELL:
+        raise Refused(f"dwell is from 0 to {LONGEST_DWELL:g} seconds, not {request.dwell}")
+    if not request.events:
+        if request.dwell is not None:
+            raise Refused("dwell is of a subscription with events")
+        return
+    if request.watch:
+        raise Refused("a subscription has watch or events, not both")
+    if request.variables or request.area.formula is not None:
+        raise Refused("a fence has neither a formula nor variables")
+    if "dwell" in request.events and request.dwell is None:
+        raise Refused("the event dwell needs dwell, the seconds inside after which it comes")
 
 
 def _check_geometry(given: dict[str, Any], limits: Limits, geometry: Geometry) -> None:

@@ -12,7 +12,7 @@ encoding.
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeAlias, Union
+from typing import Any, Literal, TypeAlias, Union
 
 import msgspec
 from msgspec import Raw, Struct
@@ -25,6 +25,8 @@ from nearcast.model.subscription import Value
 
 VERSION = 1
 SubscriptionNumber: TypeAlias = int  # chosen by the client, its own
+FenceEventName: TypeAlias = Literal["leave", "cross", "enter", "dwell", "inside", "outside"]
+FeatureId: TypeAlias = str | int  # of a fence in a set
 NO_PAYLOAD = Raw(b"")
 BUSY = "the node is busy"  # how an error begins if the same request may be accepted later
 
@@ -90,7 +92,10 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     `watch`: report presence, that is who is in the area (`inside`), who enters it (`enter`) and who
     leaves it (`leave`): of all entities with a retained state on this channel that the filter
     accepts. `linger` is for how many seconds an entity must be outside before `leave` is sent, so
-    that one at the border does not flap.
+    that one at the border does not flap: 0.3 if not given, and 0 with `events`.
+    `events`: the area is a fence, and these events about it are reported at their own times
+    (`fence`), computed at every retained publication on this channel that the filter accepts.
+    `dwell`: after how many seconds inside.
     `rates`, `closest` and `budget` ask for less than everything; see `docs/reference/wire.md`.
     """
 
@@ -101,11 +106,13 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     echo: bool = False
     variables: dict[str, float] = {}
     watch: bool = False
-    linger: float = 0.3
+    linger: float | None = None
     rates: list[tuple[float, float]] = []  # (beyond this distance, at most so many a second)
     closest: int | None = None
     budget: float | None = None  # bytes a second
     id: int | None = None
+    events: list[FenceEventName] = []
+    dwell: float | None = None
 
 
 class MoveRequest(Request, frozen=True, tag="move"):
@@ -227,7 +234,8 @@ class ErrorNotice(Notice, frozen=True, tag="error"):
 
 
 class InsideNotice(Notice, frozen=True, tag="inside"):
-    """All entities in the area of a watching subscription, when it begins or is replaced."""
+    """All entities in the area of a subscription that watches or is a fence, when it begins or
+    is replaced."""
 
     subscription: SubscriptionNumber
     entities: list[EntityState]
@@ -246,6 +254,38 @@ class LeaveNotice(Notice, frozen=True, tag="leave"):
     subscription: SubscriptionNumber
     entity: int
     gone: bool = False
+
+
+class FencePlace(Struct, frozen=True, omit_defaults=True):
+    """Where something happened: x, y and z in a plane, lon and lat on Earth."""
+
+    x: float | None = None
+    y: float | None = None
+    z: float = 0.0
+    lon: float | None = None
+    lat: float | None = None
+
+
+class FenceNotice(Notice, frozen=True, tag="fence"):
+    """An event of an entity at the fence of a subscription with `events`.
+
+    `t` is when it happened. It may be between two publications of the entity, which went straight
+    from one place to the other. A crossing has the time and the place of its end too.
+    `direction`, in degrees, is that of the way: in a plane counter-clockwise from +x, on Earth the
+    bearing. Absent: it happened without one.
+    """
+
+    subscription: SubscriptionNumber
+    event: FenceEventName
+    t: int
+    entity: int
+    place: FencePlace
+    name: str = ""  # of the entity
+    direction: float | None = None
+    reason: Literal["", "left", "expired", "gone", "removed"] = ""  # of a leave
+    t_out: int | None = None
+    place_out: FencePlace | None = None
+    state: EntityState | None = None  # with `enter`: what the entity published last
 
 
 class NearbyNotice(Notice, frozen=True, tag="nearby"):
@@ -301,7 +341,7 @@ REQUESTS: tuple[type[Request], ...] = (
 NOTICES: tuple[type[Notice], ...] = (
     MessageNotice, WelcomeNotice, DoneNotice, ErrorNotice, InsideNotice, EnterNotice, LeaveNotice,
     NearbyNotice, WithheldNotice, DroppedNotice, ByeNotice, MovedNotice,
-    NodesNotice,
+    NodesNotice, FenceNotice,
 )  # fmt: skip
 
 

@@ -17,7 +17,9 @@ TUNE_CHARACTERS = 200  # characters, about, that are parsed to bind other number
 def is_costly(kind: type, request: Any) -> bool:
     """Does the request search all retained states, or parse a text?"""
     return kind is messages.NearbyRequest or bool(
-        parsed_characters(kind, request) or getattr(request, "watch", False)
+        parsed_characters(kind, request)
+        or getattr(request, "watch", False)
+        or getattr(request, "events", False)
     )
 
 

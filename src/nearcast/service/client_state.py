@@ -34,6 +34,16 @@ class ThrottleOptions(Struct, frozen=True):
         return bool(self.rates) or self.closest is not None or self.budget is not None
 
 
+class FenceOptions(Struct, frozen=True):
+    """What a subscription wants to know as a fence; see `live_fences`."""
+
+    events: tuple[messages.FenceEventName, ...] = ()
+    dwell: float | None = None  # seconds
+
+    def __bool__(self) -> bool:
+        return bool(self.events)
+
+
 class ActiveSubscription(Struct, eq=False):
     """One subscription in force. The client chose its `number`; the matcher knows its `slot`."""
 
@@ -45,9 +55,10 @@ class ActiveSubscription(Struct, eq=False):
     throttle_options: ThrottleOptions
     watch: int | None = None  # its slots in `Presence` and `Throttle`, if it uses them
     throttle: int | None = None
-    linger: float = 0.0  # seconds; of a subscription that watches
+    linger: float = 0.0  # seconds; of a subscription that watches or is a fence
     steps: int = 0  # of its formula and its filter, see `matching.filters`
     handovers: int = 0  # how often its client has changed nodes
+    fence_options: FenceOptions = FenceOptions()
 
 
 class ClientState(Struct, eq=False):

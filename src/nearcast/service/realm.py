@@ -42,10 +42,12 @@ from nearcast.service.client_state import (
     AcceptedPublication,
     ActiveSubscription,
     ClientState,
+    FenceOptions,
     FlushDeliveries,
     ThrottleOptions,
 )
 from nearcast.service.fair_queueing import Accounts, Backlog
+from nearcast.service.live_fences import LiveFences
 from nearcast.service.path_legs import PathLegs
 from nearcast.service.presence import Presence, watch_subscription
 from nearcast.service.retained_state import (
@@ -82,6 +84,7 @@ ANSWER_BYTES = 1_048_576  # of payloads that `inside` or `nearby` lists
 # What `nearby` and a subscription that watches cost besides one request: another one, and one more
 # for every so many states that there are, and for every so many that are listed.
 LOOKED_AT, LISTED = 500, 50
+LINGER = 0.3  # seconds, of a watch, if its client does not say
 FILTERED = 500  # states at most for which a filter is asked at once
 
 
@@ -146,6 +149,7 @@ class Realm:
         self._states = RetainedStates()
         self._presence = Presence(self._states, limits.watched)
         self._watchers: dict[int, tuple[ClientState, ActiveSubscription]] = {}
+        self._fences = LiveFences(self._states, geometry)
         self._throttle = Throttle()
         self._throttled: dict[int, tuple[ClientState, ActiveSubscription]] = {}
         self.accounts = Accounts()
@@ -201,6 +205,7 @@ class Realm:
         for feed in client.feeds.values():
             self._states.remove(feed, self._next_publication)
         self._advance_to(now)
+        self._fences.advance(self.now)
         client.subscriptions.clear()
         client.left = True
         self._free_client(client)
@@ -212,7 +217,7 @@ class Realm:
     def subscribe(
         self, now: Time, client: ClientState, request: messages.SubscribeRequest
     ) -> list[messages.Notice]:
-        """The subscription is in force from now on. If it watches, returns who is inside."""
+        """The subscription is in force from now on. Returns who is inside, if it wants to know."""
         mine = client.subscriptions
         before = mine.get(request.subscription)
         with refuse_value_errors():
@@ -226,6 +231,8 @@ class Realm:
             t = self._change_time(now, before)
             subscription = wanted.stamped(client.entity, t)
             cost = self._check_steps(client, before, subscription)
+            if request.events:
+                self._fences.check(subscription)
         if before is None:
             self._next_subscription += 1
             slot = self._add_subscription_slot(client, request.subscription, number)
@@ -233,13 +240,19 @@ class Realm:
             slot = before.slot
             self._stop_watch_and_throttle(before)
             self._before_change(t, before)
+        linger = request.linger
+        if linger is None:
+            linger = 0.0 if request.events else LINGER
         active = ActiveSubscription(
             slot, request.subscription, t, wanted, subscription, throttle_options,
-            linger=request.linger, handovers=before.handovers if before else 0, steps=cost,
+            linger=linger, handovers=before.handovers if before else 0, steps=cost,
+            fence_options=FenceOptions(tuple(request.events), request.dwell),
         )  # fmt: skip
         mine[request.subscription] = active
         self._apply_change(t, active, wanted, subscription)
         self._start_throttling(client, active)
+        if request.events:
+            return [self._start_fence(client, active)]
         return [self._start_watch(client, active)] if request.watch else []
 
     def _start_throttling(self, client: ClientState, active: ActiveSubscription) -> None:
@@ -262,6 +275,8 @@ class Realm:
                 region = Formula(bind(region, wanted.variables))
             t = self._change_time(now, active)
             subscription = active.subscription.moved(region, t)
+            if active.slot in self._fences:
+                self._fences.check(subscription)
             cost = self._check_steps(client, active, subscription)
         except ValueError as why:
             raise as_refusal(why) from None
@@ -322,6 +337,8 @@ class Realm:
         self._matcher.put(replace(subscription, id=active.slot))
         if active.watch is not None:
             self._presence.change(active.watch, subscription)
+        if active.slot in self._fences:
+            self._fences.change(t, active)
         if active.throttle is not None:
             self._throttle.move(t, active.throttle, subscription.region)
         if self._recorder:
@@ -341,7 +358,8 @@ class Realm:
         self._path_legs.drop(active.subscription.id)
 
     def _stop_watch_and_throttle(self, active: ActiveSubscription) -> None:
-        """Without presence and throttling."""
+        """Without presence, fence events and throttling."""
+        self._fences.end(active.slot, self.now)
         if active.watch is not None:
             self._presence.end(active.watch)
             del self._watchers[active.watch]
@@ -438,6 +456,7 @@ class Realm:
         for channel in channels:
             if channel in client.feeds:
                 self._withdraw(client, channel)
+        self._fences.advance(self.now)
 
     def _withdraw(self, client: ClientState, channel: str) -> None:
         self._states.remove(client.feeds.pop(channel), self._next_publication)
@@ -663,14 +682,27 @@ class Realm:
         self._presence.know(active.watch, found)
         return messages.InsideNotice(active.number, entities)
 
+    def _start_fence(self, client: ClientState, active: ActiveSubscription) -> messages.Notice:
+        """The notice of who is inside. Those that do not fit follow as notices of their own."""
+        feeds = self._fences.begin(self.now, client, active)
+        found, entities = self._list_states(feeds, client.form)
+        self._fences.tell_inside(self.now, active, feeds[len(found) :].tolist())
+        return messages.InsideNotice(active.number, entities)
+
+    def fence_notices(self) -> list[tuple[ClientState, messages.Notice]]:
+        """What has happened at fences until the time of the last event."""
+        return self._fences.take_notices(self.now) if len(self._fences) else []
+
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
-        """Notices of who enters and leaves, and once a second of what was withheld.
+        """Notices of who enters and leaves, of fences, and once a second of what was withheld.
 
         Called ten times a second.
         """
         self._advance_to(now)
+        notices = self.fence_notices()
         self._release_feeds()
-        notices = self._presence_notices() if len(self._presence) else []
+        if len(self._presence):
+            notices += self._presence_notices()
         if len(self._throttle):
             notices += self._withheld_notices()
             self._throttle.forget(self.now, self._states.settled)

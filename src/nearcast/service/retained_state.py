@@ -6,7 +6,7 @@ everybody who refers to the feed by its slot has learned that it has ended.
 
 from collections.abc import Mapping, Sequence
 from struct import Struct as Packing
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -60,6 +60,20 @@ class RetainedState(Struct, frozen=True):
         )  # fmt: skip
 
 
+class StatesMade(NamedTuple):
+    """States that feeds have from now on, in the order in which they were made."""
+
+    t: Integers
+    accepted: Sequence[AcceptedPublication]
+    table: PublicationTable
+
+
+class FeedEnded(NamedTuple):
+    """A feed has no state any more."""
+
+    feed: int
+
+
 class RetainedStates:
     """The feeds that a node knows, with their retained states as columns."""
 
@@ -74,6 +88,8 @@ class RetainedStates:
         self._made: Integers = np.full(64, FOREVER, np.int64)
         self._publications: Integers = np.zeros(64, np.int64)
         self._all: tuple[Time, int, Integers, Batch] | None = None  # at a time, after a change
+        # All changes in their order, for whoever takes them away; None: nobody does.
+        self.changes: list[StatesMade | FeedEnded] | None = None
         self._slots = SlotAllocator()
         self._left: list[tuple[int, int]] = []  # ended, with `before` of `remove`
         self._settled: list[int] = []
@@ -118,10 +134,14 @@ class RetainedStates:
             self._made[changed], self._publications[changed] = times, numbers
             self.changed[changed] = self.seq + 1 + np.arange(len(newer))
             self.seq += len(newer)
+            if self.changes is not None and newer:
+                made_by = [accepted[i] for i in newer]
+                self.changes.append(StatesMade(np.array(times, np.int64), made_by, table[newer]))
 
     def remove(self, feed: int, before: int = 0) -> None:
         """The feed ends. Its publications have numbers below `before`, and may still wait."""
-        self._states.pop(feed, None)
+        if self._states.pop(feed, None) is not None and self.changes is not None:
+            self.changes.append(FeedEnded(feed))
         self._made[feed] = FOREVER
         self._left.append((feed, before))
         self.seq += 1
@@ -200,6 +220,18 @@ class RetainedStates:
             t, self._table[feeds], accepted, channels if any(channels) else None,
             outlines=altitude_outlines(accepted),
         )  # fmt: skip
+
+    def all_made(self, channel: str) -> StatesMade:
+        """All states on this channel as if they were made just now, the oldest first."""
+        states = [
+            (state.t, feed, state.accepted)
+            for feed, state in self._states.items()
+            if state.accepted.request.channel == channel
+        ]
+        states.sort(key=lambda one: one[:2])
+        feeds = np.array([feed for _, feed, _ in states], np.int64)
+        times = np.array([t for t, _, _ in states], np.int64)
+        return StatesMade(times, [accepted for _, _, accepted in states], self._table[feeds])
 
     def age(self, feed: int) -> tuple[Time, int]:
         """When its state was made, and by which publication: a later one is greater."""

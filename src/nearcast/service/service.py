@@ -281,8 +281,19 @@ class Service(Node):
             self._flush_one_by_one(taken)
         else:
             self._deliver(together)
+        self._notify_fences()
         if self.realm.waiting:  # more than fits into one flush
             self.out.set_timer(FLUSH, 0)
+
+    def _notify_fences(self) -> None:
+        """Tell what the flush has changed for fences."""
+        try:
+            notices = self.realm.fence_notices()
+        except Exception as error:
+            self.out.put(Fault("fence events could not be computed", error, 0))
+        else:
+            if notices:
+                self.out.put(Notify(notices))
 
     def _flush_one_by_one(self, taken: FlushInput) -> None:
         for accepted, one in taken.one_by_one():

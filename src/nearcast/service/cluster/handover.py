@@ -597,7 +597,9 @@ class Handover:
         ]
         self._catching_up.append((connection, client, transfer.departed - SEARCHED, wanted))
         watching = [
-            transferred.number for transferred in transfer.subscriptions if transferred.watches
+            transferred.number
+            for transferred in transfer.subscriptions
+            if transferred.watches or transferred.fence_options
         ]
         for notice in realm.restart_watches(client, watching):
             self._connections.reply(connection, notice)
@@ -736,6 +738,7 @@ def _to_transfer(
     return TransferredSubscription(
         active.number, active.since, active.asked, active.subscription, active.throttle_options,
         active.watch is not None, active.linger, active.handovers, tuple(versions),
+        active.fence_options,
     )  # fmt: skip
 
 
@@ -750,4 +753,5 @@ def _from_transfer(transferred: TransferredSubscription) -> ActiveSubscription:
         -1, transferred.number, transferred.since, transferred.asked, transferred.subscription,
         transferred.throttle_options,
         linger=transferred.linger, handovers=transferred.handovers,
+        fence_options=transferred.fence_options,
     )  # fmt: skip

@@ -365,8 +365,12 @@ class ClusterRealm(Realm):
         return self._states.digest(until)
 
     def restart_watches(self, client: ClientState, numbers: Sequence[int]) -> list[messages.Notice]:
-        """Restarts these watches; returns the notices of who is inside."""
-        return [self._start_watch(client, client.subscriptions[number]) for number in numbers]
+        """Restarts these watches and fences; returns the notices of who is inside."""
+        active = [client.subscriptions[number] for number in numbers]
+        return [
+            self._start_fence(client, one) if one.fence_options else self._start_watch(client, one)
+            for one in active
+        ]
 
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
         notices = super().tick(now)

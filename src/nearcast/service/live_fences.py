@@ -1,0 +1,376 @@
+"""Fence events of a live node: retained states are fixes, areas of subscriptions are fences.
+
+`nearcast.fences` decides what happens; here it is decided whom that concerns. Fences on one channel
+with the same filter are a group with one engine, which knows the entities whose state on that
+channel the filter accepts. A state that is accepted no longer counts as leaving, and one that is
+accepted again as coming, so the filter and the area are judged alike, at every fix.
+
+Engines know entities by numbers that are not used again while an engine may still have something to
+report about them.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import count
+from math import isnan, nan
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from msgspec.structs import replace
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import EARTH, Geometry
+from nearcast.client_protocol.limits import LONGEST_LINGER
+from nearcast.columns import SlotAllocator
+from nearcast.errors import Refused
+from nearcast.fences.areas import Fence, columns_of
+from nearcast.fences.events import (
+    FenceEvents,
+    FenceKind,
+    Fixes,
+    LeaveReason,
+)
+from nearcast.fences.fence_state import FenceEngine
+from nearcast.matching import MATCHERS
+from nearcast.matching.matcher import Integers
+from nearcast.model.subscription import Formula, Subscription
+from nearcast.service.client_state import ActiveSubscription, ClientState, FenceOptions
+from nearcast.service.presence import ALL_PLACES
+from nearcast.service.retained_state import (
+    FeedEnded,
+    RetainedStates,
+    StatesMade,
+    publication_batch,
+)
+from nearcast.space.earth import lon_lat
+from nearcast.space.motion import FOREVER, SECOND, Moving, Time
+from nearcast.space.shapes import EVERYWHERE
+
+NOBODY = -1  # as subscriber: nobody's own publications
+FILTERS = 256  # different ones of fences on one node: each state is judged by all of them
+KIND_NAMES: tuple[messages.FenceEventName, ...] = (
+    "leave", "cross", "enter", "dwell", "inside", "outside",
+)  # fmt: skip
+REASONS = {
+    LeaveReason.LEFT: "left",
+    LeaveReason.EXPIRED: "expired",
+    LeaveReason.GONE: "gone",
+    LeaveReason.FENCE_REMOVED: "removed",
+}
+GroupKey: TypeAlias = tuple[str, str | None]  # channel and filter
+ToldNotices: TypeAlias = list[tuple[ClientState, messages.FenceNotice]]
+
+
+class FenceListener(NamedTuple):
+    """Who is told about a fence."""
+
+    client: ClientState
+    active: ActiveSubscription
+
+
+class FenceEntity(NamedTuple):
+    """Whom a number of the engines stands for: one entity on one channel."""
+
+    feed: int
+    entity: int
+    name: str
+
+
+class FenceGroup:
+    """Fences with the same channel and filter."""
+
+    def __init__(self, number: int, channel: str, condition: str | None) -> None:
+        self.engine = FenceEngine()
+        self.number, self.channel, self.filter = number, channel, condition
+        self.listeners: dict[int, list[FenceListener]] = {}  # by fence
+
+    @property
+    def key(self) -> GroupKey:
+        return self.channel, self.filter
+
+
+class EntityNumbers:
+    """The numbers by which engines know feeds."""
+
+    def __init__(self) -> None:
+        self.entities: dict[int, FenceEntity] = {}
+        self._numbers: dict[int, int] = {}  # by feed
+        self._slots = SlotAllocator()
+        self._ended: deque[tuple[Time, int]] = deque()  # to be used again then
+
+    def of_states(self, made: StatesMade) -> Integers:
+        """A number for each of these states."""
+        numbers = []
+        for feed, one in zip(made.table["feed"].tolist(), made.accepted, strict=True):
+            number = self._numbers.get(feed)
+            if number is None:
+                number = self._numbers[feed] = self._slots.take()
+                client = one.client
+                self.entities[number] = FenceEntity(feed, client.entity, client.name)
+            numbers.append(number)
+        return np.array(numbers, np.int64)
+
+    def end(self, feed: int, now: Time) -> int | None:
+        """The feed has ended. Its number, if it has one; nobody may linger longer than allowed."""
+        number = self._numbers.pop(feed, None)
+        if number is not None:
+            self._ended.append((now + round(LONGEST_LINGER * SECOND), number))
+        return number
+
+    def release(self, now: Time) -> None:
+        """Use numbers again about which nothing can be reported any more."""
+        while self._ended and self._ended[0][0] < now:
+            _, number = self._ended.popleft()
+            del self.entities[number]
+            self._slots.give(number)
+
+
+class LiveFences:
+    """The fences of a node's subscriptions, and the notices about them that wait to be sent."""
+
+    def __init__(self, states: RetainedStates, geometry: Geometry) -> None:
+        self._states, self._geometry = states, geometry
+        self._notices: ToldNotices = []
+        self._numbers = EntityNumbers()
+        self._groups: dict[GroupKey, FenceGroup] = {}
+        self._filters = MATCHERS["keyed"]()  # has a subscription for each group with a filter
+        self._fence_numbers, self._group_numbers = count(1), count(1)
+        self._fences: dict[int, tuple[FenceGroup, int]] = {}  # by subscription slot
+
+    def __len__(self) -> int:
+        return len(self._fences)
+
+    def __contains__(self, slot: int) -> bool:
+        return slot in self._fences
+
+    def take_notices(self, now: Time) -> ToldNotices:
+        """All that is to be told until now, in order for each entity."""
+        self.advance(now)
+        notices, self._notices = self._notices, []
+        return notices
+
+    # Fences.
+
+    def check(self, subscription: Subscription) -> None:
+        """Refused if this subscription cannot be a fence."""
+        if isinstance(subscription.region, Formula):
+            raise Refused("a fence has neither a formula nor variables")
+        condition = subscription.filter
+        if condition is None:
+            return
+        if condition.parsed.evolves:
+            raise Refused("the filter of a fence does not change with t")
+        others = [key for key, group in self._groups.items() if group.filter is not None]
+        if len(others) >= FILTERS and (subscription.channel, condition.text) not in others:
+            raise Refused(f"this node has fences with {FILTERS} different filters already")
+
+    def begin(self, now: Time, client: ClientState, active: ActiveSubscription) -> Integers:
+        """The area of this subscription is a fence from now on. The feeds that are inside."""
+        self.advance(now)
+        group, number = self._group(active.subscription), next(self._fence_numbers)
+        self._fences[active.slot] = group, number
+        listener = FenceListener(client, active)
+        group.listeners[number] = [listener]
+        events = self._put(now, group, number, active)
+        inside = [self._numbers.entities[entity] for entity in events["entity"].tolist()]
+        return np.array([one.feed for one in inside if _counts(one, listener)], np.int64)
+
+    def change(self, now: Time, active: ActiveSubscription) -> None:
+        """It has another area: whoever is in only one of the two enters or leaves."""
+        self.advance(now)
+        group, number = self._fences[active.slot]
+        self._report(group, self._put(now, group, number, active))
+
+    def end(self, slot: int, now: Time) -> None:
+        """The subscription of this slot is no fence any more. Nobody is told."""
+        if slot not in self._fences:
+            return
+        self.advance(now)
+        group, number = self._fences.pop(slot)
+        group.engine.remove_fences([number], now)
+        ((client, active),) = group.listeners.pop(number)
+        self._notices = [
+            (other, notice)
+            for other, notice in self._notices
+            if other is not client or notice.subscription != active.number
+        ]
+        if not group.listeners:
+            del self._groups[group.key]
+            if group.filter is not None:
+                self._filters.drop(group.number)
+        if not self._groups:
+            self._states.changes = None
+            self._numbers = EntityNumbers()
+
+    def tell_inside(self, now: Time, active: ActiveSubscription, feeds: Iterable[int]) -> None:
+        """These are inside of a new fence, and are not in the answer to its request."""
+        group, number = self._fences[active.slot]
+        client, _ = group.listeners[number][0]
+        for feed in feeds:
+            state = self._states.state(feed).accepted.client
+            place = self._place(*self._states.place(feed))
+            self._notices.append(
+                (client, messages.FenceNotice(
+                    active.number, "inside", now, state.entity, place, state.name,
+                ))
+            )  # fmt: skip
+
+    def _put(
+        self, now: Time, group: FenceGroup, number: int, active: ActiveSubscription
+    ) -> FenceEvents:
+        region = active.subscription.region
+        assert not isinstance(region, Formula)
+        if isinstance(region, Moving) and region.shape == EVERYWHERE:
+            region = replace(region, shape=ALL_PLACES)
+        options = active.fence_options
+        fence = Fence(
+            number, region, kinds_of(options),
+            None if options.dwell is None else round(options.dwell * SECOND),
+            round(active.linger * SECOND),
+        )  # fmt: skip
+        return group.engine.put_fences(columns_of([fence], now), now)
+
+    def _group(self, subscription: Subscription) -> FenceGroup:
+        condition = subscription.filter
+        key = subscription.channel, None if condition is None else condition.text
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = FenceGroup(next(self._group_numbers), *key)
+            if condition is not None:
+                region = Moving(ALL_PLACES)
+                self._filters.put(Subscription(group.number, NOBODY, region, condition, key[0]))
+            if self._states.changes is None:
+                self._states.changes = []
+            known = self._states.all_made(subscription.channel)
+            if len(known.t):
+                self._give_fixes(known, [group])
+        return group
+
+    # States.
+
+    def advance(self, now: Time) -> None:
+        """Give the engines what has changed until now. Fixes of this very moment may still come."""
+        if not self._groups:
+            return
+        for group in self._groups.values():
+            if group.engine.due() < now:
+                self._report(group, group.engine.advance(now - 1))
+        self._numbers.release(now)
+        changes, self._states.changes = self._states.changes or [], []
+        for change in changes:
+            if isinstance(change, FeedEnded):
+                number = self._numbers.end(change.feed, now)
+                if number is not None:
+                    for group in self._groups.values():
+                        self._report(group, group.engine.withdraw([number], now))
+            else:
+                self._give_fixes(change, list(self._groups.values()))
+
+    def _give_fixes(self, made: StatesMade, groups: Sequence[FenceGroup]) -> None:
+        channels = [one.request.channel for one in made.accepted]
+        groups = [group for group in groups if group.channel in channels]
+        if not groups:
+            return
+        fixes = self._fixes(made)
+        accepted: dict[int, list[int]] = {}
+        if any(group.filter is not None for group in groups):
+            accepted = self._accepted(made, channels)
+        on_channel = {
+            group.channel: np.array([channel == group.channel for channel in channels])
+            for group in groups
+        }
+        for group in groups:
+            there = on_channel[group.channel]
+            if group.filter is None:
+                some = fixes if there.all() else Fixes(*(column[there] for column in fixes))
+                self._report(group, group.engine.fixes(some))
+            else:
+                passes = np.zeros(len(channels), np.bool_)
+                passes[accepted.get(group.number, [])] = True
+                self._give_filtered(group, fixes, there, passes)
+
+    def _give_filtered(
+        self, group: FenceGroup, fixes: Fixes, there: Any, passes: Any
+    ) -> None:  # fmt: skip
+        """Fixes that the filter accepts; the others end what the entity was to these fences.
+
+        If an entity has several fixes, they are given in runs, because their order matters.
+        """
+        which = np.flatnonzero(there)
+        parts = [which[passes[which]], which[~passes[which]]]
+        if len(np.unique(fixes.entity[which])) < len(which):
+            parts = np.split(which, np.flatnonzero(np.diff(passes[which].astype(np.int8))) + 1)
+        for part in parts:
+            if not len(part):
+                continue
+            some = Fixes(*(column[part] for column in fixes))
+            if passes[part[0]]:
+                self._report(group, group.engine.fixes(some))
+            else:
+                rejected = group.engine.withdraw(some.entity.tolist(), int(some.t[-1]))
+                rejected["reason"] = LeaveReason.LEFT
+                self._report(group, rejected)
+
+    def _fixes(self, made: StatesMade) -> Fixes:
+        heights = [one.request.alt for one in made.accepted]
+        return Fixes(
+            self._numbers.of_states(made),
+            made.t,
+            np.ascontiguousarray(made.table["centre"]),
+            np.array([nan if height is None else height for height in heights]),
+            np.full(len(made.t), FOREVER, np.int64),
+        )
+
+    def _accepted(self, made: StatesMade, channels: Sequence[str]) -> dict[int, list[int]]:
+        """Which of the states each group's filter accepts."""
+        batch = publication_batch(0, made.table, made.accepted, channels)
+        matches = self._filters.match_many(batch)
+        accepted: dict[int, list[int]] = {}
+        pairs = zip(matches.subscription.tolist(), matches.publication.tolist(), strict=True)
+        for group, state in pairs:
+            accepted.setdefault(group, []).append(state)
+        return accepted
+
+    # Events.
+
+    def _report(self, group: FenceGroup, events: FenceEvents) -> None:
+        """Tell these events to whoever has asked for them: all go this way."""
+        for event in events.tolist():
+            entity = self._numbers.entities[event[2]]
+            for listener in group.listeners[event[3]]:
+                if _counts(entity, listener):
+                    self._notices.append((listener.client, self._notice(event, entity, listener)))
+
+    def _notice(
+        self, event: Any, entity: FenceEntity, listener: FenceListener
+    ) -> messages.FenceNotice:
+        t, _, _, _, kind, reason, x, y, z, direction, t_out, x_out, y_out, z_out = event
+        crossed = kind == FenceKind.CROSS
+        state = None
+        if kind == FenceKind.ENTER and self._states.retains(entity.feed):
+            state = self._states.state(entity.feed).entity(listener.client.form)
+        return messages.FenceNotice(
+            listener.active.number, KIND_NAMES[kind], t, entity.entity, self._place(x, y, z),
+            entity.name, None if isnan(direction) else direction,
+            REASONS[reason] if kind == FenceKind.LEAVE else "",
+            t_out if crossed else None,
+            self._place(x_out, y_out, z_out) if crossed else None,
+            state,
+        )  # fmt: skip
+
+    def _place(self, x: float, y: float, z: float) -> messages.FencePlace:
+        if self._geometry == EARTH:
+            lon, lat = lon_lat(x, y, z)
+            return messages.FencePlace(lon=lon, lat=lat)
+        return messages.FencePlace(x, y, z)
+
+
+def kinds_of(options: FenceOptions) -> int:
+    """The events as bits of an engine."""
+    names = {*options.events, *(("dwell",) if options.dwell is not None else ())}
+    return sum(1 << KIND_NAMES.index(name) for name in names)
+
+
+def _counts(entity: FenceEntity, listener: FenceListener) -> bool:
+    """A client's own entity counts if it also wants its own publications."""
+    return entity.entity != listener.client.entity or listener.active.subscription.echo
