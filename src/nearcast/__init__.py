@@ -58,7 +58,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Busy", "Client", "ClosedError", "Disconnected", "DroppedNotice", "Entered", "Entity",
     "ErrorNotice", "FenceEvent", "FormulaError", "HandedOver", "InvalidRequestError", "Left",
-    "Message", "Moving", "NearcastError", "Path", "Reconnected", "Refused", "Shape", "Subscription", "TraceError",
+    "Message", "Moving", "NearcastError", "Path", "Reconnected", "Refused", "Shape",
+    "Subscription", "TraceError",
     "Unreadable", "WithheldNotice", "World", "ball", "box", "connect", "corridor", "cuboid", "disc",
     "earth_ball", "earth_bounds", "earth_corridor", "earth_disc", "earth_multipolygon",
     "earth_point", "earth_polygon", "earth_sector", "geojson_from_shape", "great_circle_line",

@@ -38,6 +38,9 @@ TYPES: dict[Any, str] = {
     dict[str, Any] | None: "object", tuple[float, float] | None: "[number, number]",
     tuple[float, float, float, float] | None: "[number, number, number, number]", Geometry: "text",
     Area: "area", messages.EntityState: "entity", list[messages.EntityState]: "list of entities",
+    messages.EntityState | None: "entity", list[messages.FenceEventName]: "list of texts",
+    messages.FenceEventName: "text", messages.LeaveReasonName: "text",
+    messages.FencePlace: "place", messages.FencePlace | None: "place",
 }  # fmt: skip
 
 
@@ -98,7 +101,10 @@ def test_every_message_is_described_with_all_its_fields(
     assert all(row[4] for row in table)
 
 
-@pytest.mark.parametrize(("title", "kind"), [("Areas", Area), ("entity", messages.EntityState)])
+@pytest.mark.parametrize(
+    ("title", "kind"),
+    [("Areas", Area), ("entity", messages.EntityState), ("place", messages.FencePlace)],
+)
 def test_areas_and_entities_are_described_with_all_their_fields(
     title: str, kind: type[msgspec.Struct]
 ) -> None:

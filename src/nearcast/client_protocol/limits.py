@@ -60,6 +60,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     name: int = 64
     # Entities in one answer to `nearby`.
     nearby: int = 1_000
+    # Fences of all sets of the node together.
+    fences: int = 1_000_000
     # Entities that are inside the watching subscriptions of one client at one time, in total.
     watched: int = 20_000
 
@@ -126,7 +128,7 @@ def checked_region(area: Area, limits: Limits, geometry: Geometry) -> Region | s
     if area.to is not None and not 1 <= len(area.to) <= limits.legs:
         raise Refused(f"a path goes to at least one place and at most {limits.legs}")
     if area.geometry is not None:
-        _check_geometry(area.geometry, limits, geometry)
+        check_geometry(area.geometry, limits, geometry)
     where = region_from_area(area, geometry)
     assert not isinstance(where, Formula)
     if geometry != EARTH:
@@ -155,9 +157,11 @@ def check_fence(request: messages.SubscribeRequest) -> None:
     if request.dwell is not None and not 0 <= request.dwell <= LONGEST_DWELL:
         raise Refused(f"dwell is from 0 to {LONGEST_DWELL:g} seconds, not {request.dwell}")
     if not request.events:
-        if request.dwell is not None:
-            raise Refused("dwell is of a subscription with events")
+        if request.dwell is not None or request.fences:
+            raise Refused("dwell and fences are of a subscription with events")
         return
+    if request.fences and (request.area != Area() or "outside" in request.events):
+        raise Refused("a subscription to a set of fences has no area, and no event outside")
     if request.watch:
         raise Refused("a subscription has watch or events, not both")
     if request.variables or request.area.formula is not None:
@@ -166,7 +170,7 @@ def check_fence(request: messages.SubscribeRequest) -> None:
         raise Refused("the event dwell needs dwell, the seconds inside after which it comes")
 
 
-def _check_geometry(given: dict[str, Any], limits: Limits, geometry: Geometry) -> None:
+def check_geometry(given: dict[str, Any], limits: Limits, geometry: Geometry) -> None:
     """Before it is read, which takes longer the more vertices there are."""
     if count_positions(given) > limits.vertices:
         raise Refused(f"an area has at most {limits.vertices} vertices")

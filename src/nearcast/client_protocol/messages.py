@@ -27,6 +27,7 @@ VERSION = 1
 SubscriptionNumber: TypeAlias = int  # chosen by the client, its own
 FenceEventName: TypeAlias = Literal["leave", "cross", "enter", "dwell", "inside", "outside"]
 FeatureId: TypeAlias = str | int  # of a fence in a set
+LeaveReasonName: TypeAlias = Literal["", "left", "expired", "gone", "removed"]
 NO_PAYLOAD = Raw(b"")
 BUSY = "the node is busy"  # how an error begins if the same request may be accepted later
 
@@ -95,7 +96,8 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     that one at the border does not flap: 0.3 if not given, and 0 with `events`.
     `events`: the area is a fence, and these events about it are reported at their own times
     (`fence`), computed at every retained publication on this channel that the filter accepts.
-    `dwell`: after how many seconds inside.
+    `dwell`: after how many seconds inside. `fences`: instead of an area, all fences of this set;
+    such a subscription receives no messages.
     `rates`, `closest` and `budget` ask for less than everything; see `docs/reference/wire.md`.
     """
 
@@ -113,6 +115,7 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     id: int | None = None
     events: list[FenceEventName] = []
     dwell: float | None = None
+    fences: str = ""
 
 
 class MoveRequest(Request, frozen=True, tag="move"):
@@ -155,6 +158,17 @@ class WithdrawRequest(Request, frozen=True, tag="withdraw"):
 
     channel: str | None = None
     name: str = ""
+    id: int | None = None
+
+
+class FencesRequest(Request, frozen=True, tag="fences"):
+    """Change a set of fences: put these features of a GeoJSON FeatureCollection, by their ids, and
+    remove others. `replace`: the set has these features alone; without any, it ends."""
+
+    name: str
+    features: list[dict[str, Any]] = []
+    remove: list[FeatureId] = []
+    replace: bool = False
     id: int | None = None
 
 
@@ -239,6 +253,7 @@ class InsideNotice(Notice, frozen=True, tag="inside"):
 
     subscription: SubscriptionNumber
     entities: list[EntityState]
+    fences: list[FeatureId] = []  # of a set: the fence in which each of them is
 
 
 class EnterNotice(Notice, frozen=True, tag="enter"):
@@ -282,10 +297,11 @@ class FenceNotice(Notice, frozen=True, tag="fence"):
     place: FencePlace
     name: str = ""  # of the entity
     direction: float | None = None
-    reason: Literal["", "left", "expired", "gone", "removed"] = ""  # of a leave
+    reason: LeaveReasonName = ""  # of a leave
     t_out: int | None = None
     place_out: FencePlace | None = None
     state: EntityState | None = None  # with `enter`: what the entity published last
+    fence: FeatureId | None = None  # of a set: which
 
 
 class NearbyNotice(Notice, frozen=True, tag="nearby"):
@@ -336,7 +352,7 @@ class NodesNotice(Notice, frozen=True, tag="nodes"):
 
 REQUESTS: tuple[type[Request], ...] = (
     PublishRequest, JoinRequest, LeaveRequest, SubscribeRequest, MoveRequest, TuneRequest,
-    UnsubscribeRequest, NearbyRequest, WithdrawRequest,
+    UnsubscribeRequest, NearbyRequest, WithdrawRequest, FencesRequest,
 )  # fmt: skip
 NOTICES: tuple[type[Notice], ...] = (
     MessageNotice, WelcomeNotice, DoneNotice, ErrorNotice, InsideNotice, EnterNotice, LeaveNotice,

@@ -39,6 +39,7 @@ class FenceOptions(Struct, frozen=True):
 
     events: tuple[messages.FenceEventName, ...] = ()
     dwell: float | None = None  # seconds
+    fences: str = ""  # the name of a set
 
     def __bool__(self) -> bool:
         return bool(self.events)

@@ -2,8 +2,9 @@
 
 `nearcast.fences` decides what happens; here it is decided whom that concerns. Fences on one channel
 with the same filter are a group with one engine, which knows the entities whose state on that
-channel the filter accepts. A state that is accepted no longer counts as leaving, and one that is
-accepted again as coming, so the filter and the area are judged alike, at every fix.
+channel the filter accepts. So are the fences of a set for all who ask the same about it. A state
+that is accepted no longer counts as leaving, and one that is accepted again as coming, so the
+filter and the area are judged alike, at every fix.
 
 Engines know entities by numbers that are not used again while an engine may still have something to
 report about them.
@@ -21,20 +22,26 @@ from msgspec.structs import replace
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import EARTH, Geometry
 from nearcast.client_protocol.limits import LONGEST_LINGER
+from nearcast.client_protocol.messages import FeatureId
 from nearcast.columns import SlotAllocator
 from nearcast.errors import Refused
-from nearcast.fences.areas import Fence, columns_of
+from nearcast.fences.areas import ENTER_AND_LEAVE, NEVER, Fence, FenceColumns, columns_of
+from nearcast.fences.event_columns import write_events
 from nearcast.fences.events import (
+    FENCE_ADDED,
+    FENCE_REMOVED,
     FenceEvents,
     FenceKind,
     Fixes,
     LeaveReason,
 )
+from nearcast.fences.fence_index import COMES
 from nearcast.fences.fence_state import FenceEngine
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Integers
-from nearcast.model.subscription import Formula, Subscription
+from nearcast.model.subscription import Formula, Subscription, region_evolves
 from nearcast.service.client_state import ActiveSubscription, ClientState, FenceOptions
+from nearcast.service.fence_sets import FenceSet, PreparedFences
 from nearcast.service.presence import ALL_PLACES
 from nearcast.service.retained_state import (
     FeedEnded,
@@ -51,13 +58,15 @@ FILTERS = 256  # different ones of fences on one node: each state is judged by a
 KIND_NAMES: tuple[messages.FenceEventName, ...] = (
     "leave", "cross", "enter", "dwell", "inside", "outside",
 )  # fmt: skip
-REASONS = {
+REASONS: dict[int, messages.LeaveReasonName] = {
     LeaveReason.LEFT: "left",
     LeaveReason.EXPIRED: "expired",
     LeaveReason.GONE: "gone",
     LeaveReason.FENCE_REMOVED: "removed",
 }
-GroupKey: TypeAlias = tuple[str, str | None]  # channel and filter
+SET_GROUPS = 256  # of one node: each has an engine with all fences of its set
+# Channel and filter; of a set also its name, kinds, dwell and linger.
+GroupKey: TypeAlias = tuple[str, str | None, str, int, Time, Time]
 ToldNotices: TypeAlias = list[tuple[ClientState, messages.FenceNotice]]
 
 
@@ -76,17 +85,31 @@ class FenceEntity(NamedTuple):
     name: str
 
 
+class InFence(NamedTuple):
+    """A feed whose entity is inside of a fence, and which one of a set that is."""
+
+    feed: int
+    fence: FeatureId | None
+
+
 class FenceGroup:
-    """Fences with the same channel and filter."""
+    """Fences with the same channel and filter, of single subscriptions or of a set."""
 
-    def __init__(self, number: int, channel: str, condition: str | None) -> None:
+    def __init__(self, number: int, key: GroupKey) -> None:
         self.engine = FenceEngine()
-        self.number, self.channel, self.filter = number, channel, condition
-        self.listeners: dict[int, list[FenceListener]] = {}  # by fence
+        self.number, self.key = number, key
+        self.channel, self.filter, self.set_name = key[:3]
+        self.listeners: dict[int, FenceListener] = {}  # by fence, or by subscription slot of a set
 
-    @property
-    def key(self) -> GroupKey:
-        return self.channel, self.filter
+    def who(self, fence: int) -> Iterable[FenceListener]:
+        """Whoever listens to this fence."""
+        return self.listeners.values() if self.set_name else (self.listeners[fence],)
+
+    def with_options(self, columns: FenceColumns) -> FenceColumns:
+        """The fences of a set as this group asks about them."""
+        areas = columns.areas.copy()
+        areas["kinds"], areas["dwell"], areas["linger"] = self.key[3:]
+        return columns._replace(areas=areas)
 
 
 class EntityNumbers:
@@ -136,6 +159,7 @@ class LiveFences:
         self._filters = MATCHERS["keyed"]()  # has a subscription for each group with a filter
         self._fence_numbers, self._group_numbers = count(1), count(1)
         self._fences: dict[int, tuple[FenceGroup, int]] = {}  # by subscription slot
+        self._sets: dict[str, FenceSet] = {}
 
     def __len__(self) -> int:
         return len(self._fences)
@@ -151,35 +175,64 @@ class LiveFences:
 
     # Fences.
 
-    def check(self, subscription: Subscription) -> None:
+    def check(self, subscription: Subscription, options: FenceOptions, linger: float) -> None:
         """Refused if this subscription cannot be a fence."""
         if isinstance(subscription.region, Formula):
             raise Refused("a fence has neither a formula nor variables")
-        condition = subscription.filter
-        if condition is None:
-            return
-        if condition.parsed.evolves:
+        condition, key = subscription.filter, group_key(subscription, options, linger)
+        if condition is not None and condition.parsed.evolves:
             raise Refused("the filter of a fence does not change with t")
-        others = [key for key, group in self._groups.items() if group.filter is not None]
-        if len(others) >= FILTERS and (subscription.channel, condition.text) not in others:
+        if options.fences and options.fences not in self._sets:
+            raise Refused(f"there is no set of fences {options.fences[:64]!a}")
+        if key in self._groups:
+            return
+        filtered = sum(group.filter is not None for group in self._groups.values())
+        if condition is not None and filtered >= FILTERS:
             raise Refused(f"this node has fences with {FILTERS} different filters already")
+        if options.fences and sum(bool(g.set_name) for g in self._groups.values()) >= SET_GROUPS:
+            raise Refused(f"this node has subscriptions to sets in {SET_GROUPS} ways already")
 
-    def begin(self, now: Time, client: ClientState, active: ActiveSubscription) -> Integers:
-        """The area of this subscription is a fence from now on. The feeds that are inside."""
+    def begin(self, now: Time, client: ClientState, active: ActiveSubscription) -> list[InFence]:
+        """This subscription is a fence from now on, or follows a set. Who is inside."""
         self.advance(now)
-        group, number = self._group(active.subscription), next(self._fence_numbers)
-        self._fences[active.slot] = group, number
         listener = FenceListener(client, active)
-        group.listeners[number] = [listener]
-        events = self._put(now, group, number, active)
-        inside = [self._numbers.entities[entity] for entity in events["entity"].tolist()]
-        return np.array([one.feed for one in inside if _counts(one, listener)], np.int64)
+        key = group_key(active.subscription, active.fence_options, active.linger)
+        known = self._groups.get(key)
+        group = known or self._begin_group(key, active.subscription)
+        if group.set_name:
+            number = active.slot
+            if known is not None:
+                events = inside_events(group.engine, now)
+            else:
+                columns = self._sets[group.set_name].columns()
+                events = group.engine.put_fences(group.with_options(columns), now)
+        else:
+            number = next(self._fence_numbers)
+            events = self._put(now, group, number, active)
+        group.listeners[number] = listener
+        self._fences[active.slot] = group, number
+        pairs = zip(events["entity"].tolist(), events["fence"].tolist(), strict=True)
+        inside = [(self._numbers.entities[one], fence) for one, fence in pairs]
+        return [
+            InFence(one.feed, self._feature(group, fence))
+            for one, fence in inside
+            if _counts(one, listener)
+        ]
 
     def change(self, now: Time, active: ActiveSubscription) -> None:
-        """It has another area: whoever is in only one of the two enters or leaves."""
+        """It has another area: whoever is in only one of the two enters or leaves.
+
+        An engine begins a fence anew that stood still and moves now.
+        """
         self.advance(now)
         group, number = self._fences[active.slot]
-        self._report(group, self._put(now, group, number, active))
+        events = self._put(now, group, number, active)
+        added, removed = events["reason"] == FENCE_ADDED, events["reason"] == FENCE_REMOVED
+        stayed = np.intersect1d(events["entity"][added], events["entity"][removed])
+        events["kind"][added], events["reason"][added] = FenceKind.ENTER, LeaveReason.NONE
+        events["reason"][removed] = LeaveReason.LEFT
+        changed = ~np.isin(events["entity"], stayed) | ~(added | removed)
+        self._report(group, events[changed])
 
     def end(self, slot: int, now: Time) -> None:
         """The subscription of this slot is no fence any more. Nobody is told."""
@@ -187,8 +240,9 @@ class LiveFences:
             return
         self.advance(now)
         group, number = self._fences.pop(slot)
-        group.engine.remove_fences([number], now)
-        ((client, active),) = group.listeners.pop(number)
+        client, active = group.listeners.pop(number)
+        if not group.set_name:
+            group.engine.remove_fences([number], now)
         self._notices = [
             (other, notice)
             for other, notice in self._notices
@@ -202,16 +256,16 @@ class LiveFences:
             self._states.changes = None
             self._numbers = EntityNumbers()
 
-    def tell_inside(self, now: Time, active: ActiveSubscription, feeds: Iterable[int]) -> None:
+    def tell_inside(
+        self, now: Time, client: ClientState, active: ActiveSubscription, inside: Iterable[InFence]
+    ) -> None:
         """These are inside of a new fence, and are not in the answer to its request."""
-        group, number = self._fences[active.slot]
-        client, _ = group.listeners[number][0]
-        for feed in feeds:
+        for feed, fence in inside:
             state = self._states.state(feed).accepted.client
             place = self._place(*self._states.place(feed))
             self._notices.append(
                 (client, messages.FenceNotice(
-                    active.number, "inside", now, state.entity, place, state.name,
+                    active.number, "inside", now, state.entity, place, state.name, fence=fence,
                 ))
             )  # fmt: skip
 
@@ -224,27 +278,69 @@ class LiveFences:
             region = replace(region, shape=ALL_PLACES)
         options = active.fence_options
         fence = Fence(
-            number, region, kinds_of(options),
+            number, region, kinds_of(options) | ENTER_AND_LEAVE,
             None if options.dwell is None else round(options.dwell * SECOND),
             round(active.linger * SECOND),
         )  # fmt: skip
+        if region_evolves(region) or number in group.engine.moving.fences:
+            return group.engine.put_moving([fence], now)
         return group.engine.put_fences(columns_of([fence], now), now)
 
-    def _group(self, subscription: Subscription) -> FenceGroup:
-        condition = subscription.filter
-        key = subscription.channel, None if condition is None else condition.text
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = FenceGroup(next(self._group_numbers), *key)
-            if condition is not None:
-                region = Moving(ALL_PLACES)
-                self._filters.put(Subscription(group.number, NOBODY, region, condition, key[0]))
-            if self._states.changes is None:
-                self._states.changes = []
-            known = self._states.all_made(subscription.channel)
-            if len(known.t):
-                self._give_fixes(known, [group])
+    def _begin_group(self, key: GroupKey, subscription: Subscription) -> FenceGroup:
+        group = self._groups[key] = FenceGroup(next(self._group_numbers), key)
+        condition, channel = subscription.filter, subscription.channel
+        if condition is not None:
+            region = Moving(ALL_PLACES)
+            self._filters.put(Subscription(group.number, NOBODY, region, condition, channel))
+        if self._states.changes is None:
+            self._states.changes = []
+        known = self._states.all_made(channel)
+        if len(known.t):
+            self._give_fixes(known, [group])
         return group
+
+    # Sets.
+
+    def change_set(
+        self, now: Time, name: str, prepared: PreparedFences, remove: Sequence[FeatureId],
+        replace_all: bool, most: int,
+    ) -> int:  # fmt: skip
+        """Put these fences into the set of this name, and remove others: these, or all others.
+
+        Whoever is inside of a new one enters it now. How many fences the set has then.
+        """
+        one = self._sets.get(name) or FenceSet()
+        if replace_all:
+            remove = list(one.numbers.keys() - set(prepared.ids))
+        gone = [one.numbers[which] for which in dict.fromkeys(remove) if which in one.numbers]
+        new = [which for which in prepared.ids if which not in one.numbers]
+        total = sum(map(len, self._sets.values())) + len(new) - len(gone)
+        if total > most:
+            raise Refused(f"the sets of this node have at most {most} fences")
+        self.advance(now)
+        groups = [group for group in self._groups.values() if group.set_name == name]
+        for group in groups:
+            self._report(group, group.engine.remove_fences(gone, now))
+        one.remove(gone)
+        numbers = [one.numbers.get(which) or next(self._fence_numbers) for which in prepared.ids]
+        columns = one.put(prepared, numbers)
+        if len(one):
+            self._sets[name] = one
+        else:
+            self._sets.pop(name, None)
+        for group in groups if numbers else ():
+            events = group.engine.put_fences(group.with_options(columns), now)
+            added = events["reason"] == FENCE_ADDED
+            events["kind"][added], events["reason"][added] = FenceKind.ENTER, LeaveReason.NONE
+            self._report(group, events)
+        return len(one)
+
+    def find_set(self, name: str) -> FenceSet | None:
+        return self._sets.get(name)
+
+    def _feature(self, group: FenceGroup, fence: int) -> FeatureId | None:
+        one = self._sets.get(group.set_name)
+        return None if one is None else one.ids.get(fence)
 
     # States.
 
@@ -336,13 +432,15 @@ class LiveFences:
     def _report(self, group: FenceGroup, events: FenceEvents) -> None:
         """Tell these events to whoever has asked for them: all go this way."""
         for event in events.tolist():
-            entity = self._numbers.entities[event[2]]
-            for listener in group.listeners[event[3]]:
-                if _counts(entity, listener):
-                    self._notices.append((listener.client, self._notice(event, entity, listener)))
+            entity, feature = self._numbers.entities[event[2]], self._feature(group, event[3])
+            for listener in group.who(event[3]):
+                asked = kinds_of(listener.active.fence_options) & 1 << event[4]
+                if asked and _counts(entity, listener):
+                    notice = self._notice(event, entity, listener, feature)
+                    self._notices.append((listener.client, notice))
 
     def _notice(
-        self, event: Any, entity: FenceEntity, listener: FenceListener
+        self, event: Any, entity: FenceEntity, listener: FenceListener, feature: FeatureId | None
     ) -> messages.FenceNotice:
         t, _, _, _, kind, reason, x, y, z, direction, t_out, x_out, y_out, z_out = event
         crossed = kind == FenceKind.CROSS
@@ -355,7 +453,7 @@ class LiveFences:
             REASONS[reason] if kind == FenceKind.LEAVE else "",
             t_out if crossed else None,
             self._place(x_out, y_out, z_out) if crossed else None,
-            state,
+            state, feature,
         )  # fmt: skip
 
     def _place(self, x: float, y: float, z: float) -> messages.FencePlace:
@@ -363,6 +461,24 @@ class LiveFences:
             lon, lat = lon_lat(x, y, z)
             return messages.FencePlace(lon=lon, lat=lat)
         return messages.FencePlace(x, y, z)
+
+
+def group_key(subscription: Subscription, options: FenceOptions, linger: float) -> GroupKey:
+    """Subscriptions with the same key share an engine."""
+    condition = None if subscription.filter is None else subscription.filter.text
+    if not options.fences:
+        return subscription.channel, condition, "", 0, 0, 0
+    dwell = NEVER if options.dwell is None else round(options.dwell * SECOND)
+    kinds = kinds_of(options) | ENTER_AND_LEAVE
+    lingers = round(linger * SECOND)
+    return subscription.channel, condition, options.fences, kinds, dwell, lingers
+
+
+def inside_events(engine: FenceEngine, now: Time) -> FenceEvents:
+    """Who is in which fence of this engine that stands still, as if the fences were new."""
+    rows = engine.last.everybody(COMES, FENCE_ADDED, now)
+    visits = engine.index.find(rows)
+    return write_events(rows, visits, engine.index.areas, np.zeros(len(visits), np.bool_))
 
 
 def kinds_of(options: FenceOptions) -> int:

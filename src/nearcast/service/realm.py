@@ -47,6 +47,7 @@ from nearcast.service.client_state import (
     ThrottleOptions,
 )
 from nearcast.service.fair_queueing import Accounts, Backlog
+from nearcast.service.fence_sets import FenceSet, PreparedFences
 from nearcast.service.live_fences import LiveFences
 from nearcast.service.path_legs import PathLegs
 from nearcast.service.presence import Presence, watch_subscription
@@ -231,8 +232,12 @@ class Realm:
             t = self._change_time(now, before)
             subscription = wanted.stamped(client.entity, t)
             cost = self._check_steps(client, before, subscription)
-            if request.events:
-                self._fences.check(subscription)
+            options = FenceOptions(tuple(request.events), request.dwell, request.fences)
+            linger = request.linger
+            if linger is None:
+                linger = 0.0 if options else LINGER
+            if options:
+                self._fences.check(subscription, options, linger)
         if before is None:
             self._next_subscription += 1
             slot = self._add_subscription_slot(client, request.subscription, number)
@@ -240,13 +245,10 @@ class Realm:
             slot = before.slot
             self._stop_watch_and_throttle(before)
             self._before_change(t, before)
-        linger = request.linger
-        if linger is None:
-            linger = 0.0 if request.events else LINGER
         active = ActiveSubscription(
             slot, request.subscription, t, wanted, subscription, throttle_options,
             linger=linger, handovers=before.handovers if before else 0, steps=cost,
-            fence_options=FenceOptions(tuple(request.events), request.dwell),
+            fence_options=options,
         )  # fmt: skip
         mine[request.subscription] = active
         self._apply_change(t, active, wanted, subscription)
@@ -275,8 +277,10 @@ class Realm:
                 region = Formula(bind(region, wanted.variables))
             t = self._change_time(now, active)
             subscription = active.subscription.moved(region, t)
-            if active.slot in self._fences:
-                self._fences.check(subscription)
+            if active.fence_options.fences:
+                raise Refused("a subscription to a set of fences has no area")
+            if active.fence_options:
+                self._fences.check(subscription, active.fence_options, active.linger)
             cost = self._check_steps(client, active, subscription)
         except ValueError as why:
             raise as_refusal(why) from None
@@ -334,6 +338,8 @@ class Realm:
     ) -> None:
         self._advance_to(t)
         active.since, active.asked, active.subscription = t, wanted, subscription
+        if active.fence_options.fences:
+            return  # it receives no messages
         self._matcher.put(replace(subscription, id=active.slot))
         if active.watch is not None:
             self._presence.change(active.watch, subscription)
@@ -348,7 +354,7 @@ class Realm:
     def _end_subscription(self, active: ActiveSubscription) -> None:
         wanted = active.subscription
         self._remove_subscription(active)
-        if self._recorder:
+        if self._recorder and not active.fence_options.fences:
             self._recorder.ended(self.now, wanted.node, wanted.id)
 
     def _remove_subscription(self, active: ActiveSubscription) -> None:
@@ -684,10 +690,29 @@ class Realm:
 
     def _start_fence(self, client: ClientState, active: ActiveSubscription) -> messages.Notice:
         """The notice of who is inside. Those that do not fit follow as notices of their own."""
-        feeds = self._fences.begin(self.now, client, active)
+        inside = self._fences.begin(self.now, client, active)
+        feeds = np.array([one.feed for one in inside], np.int64)
         found, entities = self._list_states(feeds, client.form)
-        self._fences.tell_inside(self.now, active, feeds[len(found) :].tolist())
-        return messages.InsideNotice(active.number, entities)
+        self._fences.tell_inside(self.now, client, active, inside[len(found) :])
+        features = [one.fence for one in inside[: len(found)] if one.fence is not None]
+        return messages.InsideNotice(active.number, entities, features)
+
+    def change_fences(
+        self, now: Time, name: str, prepared: PreparedFences,
+        remove: Sequence[messages.FeatureId] = (), replace_all: bool = False,
+    ) -> int:  # fmt: skip
+        """Change a set of fences. How many it has then; a set without fences does not exist."""
+        with refuse_value_errors():
+            check_name("a set of fences", name, self.limits)
+        if not name:
+            raise Refused("a set of fences has a name")
+        self._advance_to(self._change_time(now, None))
+        return self._fences.change_set(
+            self.now, name, prepared, remove, replace_all, self.limits.fences
+        )
+
+    def fence_set(self, name: str) -> FenceSet | None:
+        return self._fences.find_set(name)
 
     def fence_notices(self) -> list[tuple[ClientState, messages.Notice]]:
         """What has happened at fences until the time of the last event."""

@@ -12,6 +12,7 @@ follows is the host's policy, what it does is not.
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from nearcast.client_protocol import messages
@@ -22,7 +23,12 @@ from nearcast.errors import Refused
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Effect, Message, Node, Outbox, Timer
 from nearcast.service.access.grants import Grant
-from nearcast.service.access.permission import check_listening, check_publishing, may_listen
+from nearcast.service.access.permission import (
+    check_fence_set,
+    check_listening,
+    check_publishing,
+    may_listen,
+)
 from nearcast.service.access.quotas import Quotas, check_subscriptions
 from nearcast.service.client_state import AcceptedPublication, ClientState, FlushDeliveries
 from nearcast.service.connection import Connection
@@ -35,6 +41,7 @@ from nearcast.service.effects import (
     Notify,
     Refuse,
 )
+from nearcast.service.fence_sets import prepare_fences
 from nearcast.service.realm import FlushInput, Realm
 from nearcast.space.motion import SECOND, Time
 
@@ -241,7 +248,18 @@ class Service(Node):
             realm.unsubscribe(now, client, request)
         elif kind is messages.WithdrawRequest:
             realm.withdraw(now, client, request)
+        elif kind is messages.FencesRequest:
+            check_fence_set(grant, request.name)
+            self._change_fences(request)
         return []
+
+    def _change_fences(self, request: messages.FencesRequest) -> None:
+        texts = [msgspec.json.encode(feature) for feature in request.features]
+        prepared = prepare_fences(
+            request.features, texts, self.limits, self.realm.geometry, request.replace
+        )
+        realm, remove = self.realm, request.remove
+        realm.change_fences(self.now, request.name, prepared, remove, request.replace)
 
     def _check_area(self, grant: Grant, area: Area, channel: str) -> None:
         check_listening(grant, area, channel, self.limits, self.realm.geometry)

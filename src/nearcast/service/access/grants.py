@@ -85,6 +85,9 @@ class Claims(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     requests: Quota | None = None  # a second
     subscriptions: Quota | None = None
     connections: Quota | None = None
+    fences: Patterns | None = (
+        None  # sets that it may change; left out: all if it is an admin, else none
+    )
 
 
 class Grant(Struct, frozen=True):
@@ -101,6 +104,7 @@ class Grant(Struct, frozen=True):
     connections: int | None = None
     expires: float | None = None  # Unix time in seconds
     key: bytes = b""  # a digest: of the static token, or of the key that signed the JWT
+    fences: Channels | None = None
 
     @property
     def limits_publishing(self) -> bool:
@@ -119,6 +123,12 @@ class Grant(Struct, frozen=True):
         if self.within is not None and (area is None or not contains_shape(self.within, area)):
             return "your token allows you to publish only within its area"
         return None
+
+    def fences_refusal(self, name: str) -> str | None:
+        """Why this set of fences may not be changed; None if it may."""
+        if name in self.fences if self.fences is not None else self.role == "admin":
+            return None
+        return f"your token does not allow you to change the fences {name[:64]!r}"
 
     def listening_refusal(self, region: Region | str, channel: str) -> str | None:
         """Why nobody may listen, watch or look there; None if they may."""
@@ -142,6 +152,7 @@ def grant_from_claims(
         None if claims.publish_channels is None else Channels(claims.publish_channels),
         None if claims.listen_channels is None else Channels(claims.listen_channels),
         claims.requests, claims.subscriptions, claims.connections, expires, key,
+        None if claims.fences is None else Channels(claims.fences),
     )  # fmt: skip
 
 

@@ -19,6 +19,12 @@ def check_publishing(grant: Grant, request: Any) -> None:
         raise Refused(reason)
 
 
+def check_fence_set(grant: Grant, name: str) -> None:
+    """Which sets of fences it changes."""
+    if reason := grant.fences_refusal(name):
+        raise Refused(reason)
+
+
 def check_listening(
     grant: Grant, area: Area, channel: str, limits: Limits, geometry: Geometry
 ) -> None:

@@ -10,6 +10,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import EARTH, PLANE, Geometry
 from nearcast.client_protocol.limits import Limits
 from nearcast.columns import grow
+from nearcast.errors import Refused
 from nearcast.matching.filters import count_steps
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
@@ -29,6 +30,7 @@ from nearcast.service.cluster.recent_history import (
     SubscriptionVersion,
 )
 from nearcast.service.cluster.remote_entities import RemoteEntities
+from nearcast.service.fence_sets import PreparedFences
 from nearcast.service.realm import FlushInput, Realm, publication_ids
 from nearcast.service.retained_state import (
     PUBLICATION_DTYPE,
@@ -371,6 +373,12 @@ class ClusterRealm(Realm):
             self._start_fence(client, one) if one.fence_options else self._start_watch(client, one)
             for one in active
         ]
+
+    def change_fences(
+        self, now: Time, name: str, prepared: PreparedFences,  # noqa: ARG002
+        remove: Sequence[messages.FeatureId] = (), replace_all: bool = False,  # noqa: ARG002
+    ) -> int:  # fmt: skip
+        raise Refused("a node in a cluster has no sets of fences yet: use single fences")
 
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
         notices = super().tick(now)
