@@ -13,7 +13,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
-from nearcast.service import presence, realm
+from nearcast.service import presence, realm, state_listing
 from nearcast.space.motion import SECOND
 from support.examples import examples
 from support.presence_model import EVERYBODY, HERE, HISTORIES, WatchModel, settled
@@ -234,7 +234,7 @@ def test_inside_and_nearby_list_a_bounded_answer_and_the_rest_enters(
     settled(
         harness, *((100 + n, messages.PublishRequest(0.0, 0.0, payload, True)) for n in range(5))
     )
-    monkeypatch.setattr(realm, "ANSWER_BYTES", 150)
+    monkeypatch.setattr(state_listing, "ANSWER_BYTES", 150)
     assert len(harness.realm.nearby(harness.now, messages.NearbyRequest(EVERYBODY, limit=2))) == 1
 
 

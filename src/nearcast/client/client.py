@@ -23,7 +23,7 @@ import random
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -188,6 +188,7 @@ class Client:
         linger: float | None = None,
         events: Sequence[wire.FenceEventName] = (),
         dwell: float | None = None,
+        fences: str = "",
         rates: Sequence[tuple[float, float]] = (),
         closest: int | None = None,
         budget: float | None = None,
@@ -203,17 +204,19 @@ class Client:
         `changes()`. `events`: the area is a fence, and `Subscription.events()` tells these of
         "enter", "leave", "cross" (in and out between two publications), "inside", "outside" (at
         every publication), each at its own time; with `dwell`, also when an entity has been inside
-        for so many seconds. `linger`: seconds that an entity must be outside before it counts as
-        gone: 0.3 with `watch`, 0 with `events`. `rates`: pairs (distance, messages per second):
-        publishers farther away than the distance are limited to so many messages each. `closest`:
-        only the so many closest publishers. `budget`: at most so many bytes per second. `inbox`:
-        how many messages wait until they are taken; beyond it the oldest are dropped, and counted
-        in `Subscription.dropped`.
+        for so many seconds. `fences`: instead of an area, the fences of this set (`put_fences`);
+        events tell which, and no messages are received. `linger`: seconds that an entity must be
+        outside before it counts as gone: 0.3 with `watch`, 0 with `events`. `rates`: pairs
+        (distance, messages per second): publishers farther away than the distance are limited to so
+        many messages each. `closest`: only the so many closest publishers. `budget`: at most so
+        many bytes per second. `inbox`: how many messages wait until they are taken; beyond it the
+        oldest are dropped, and counted in `Subscription.dropped`.
         """
         region = as_region(where)
         request = wire.SubscribeRequest(
             0, self._area(region), filter, channel, echo, variables or {},
             watch, linger, list(rates), closest, budget, events=list(events), dwell=dwell,
+            fences=fences,
         )  # fmt: skip
         check_request(request)
         received: Inbox[Message] = Inbox(inbox)
@@ -239,6 +242,7 @@ class Client:
         attributes: dict[str, Value] | None = None,
         channel: str = "",
         name: str = "",
+        ttl: float | None = None,
         confirm: bool = True,
     ) -> int:
         """Publish to every subscription whose area this point, disc or box touches.
@@ -251,13 +255,15 @@ class Client:
         `attributes`: booleans, numbers and texts, which filters look at.
         `name`: publish as another entity of this name, which has its own number and states and
         exists from its first publication on. So one connection serves many NPCs or vehicles.
+        `ttl`: the state ends by itself after so many seconds; until then it outlives this client's
+        connection (but not in a cluster), and others see it.
 
         Returns the publication's number. With `confirm=False` it does not wait for the node's
         answer and returns 0; a refusal is then an `ErrorNotice` among the `notices`.
         """
         request = wire.PublishRequest(
             payload=checked_payload(self._first_link.encoding, payload), retain=retain,
-            attributes=checked_attributes(attributes), channel=channel, name=name,
+            attributes=checked_attributes(attributes), channel=channel, name=name, ttl=ttl,
             **_place_fields(where, self._core.geometry),
         )  # fmt: skip
         link = await self._writable()
@@ -278,6 +284,24 @@ class Client:
         With `name`, that of another entity of this client; without a channel, the entity leaves.
         """
         await self.ask(wire.WithdrawRequest(channel, name))
+
+    async def put_fences(self, name: str, features: Mapping[str, Any]) -> None:
+        """Make a set of fences have the features of this GeoJSON FeatureCollection and no others.
+
+        Features keep their identity by their ids. Without any, the set ends. It must fit into one
+        frame (`limits["frame"]`); larger ones go by HTTP: `PUT /fences/NAME`.
+        """
+        await self.ask(wire.FencesRequest(name, list(features.get("features", ())), replace=True))
+
+    async def change_fences(
+        self,
+        name: str,
+        features: Mapping[str, Any] | None = None,
+        remove: Sequence[wire.FeatureId] = (),
+    ) -> None:
+        """Put these features into a set of fences by their ids, and remove others."""
+        put = list((features or {}).get("features", ()))
+        await self.ask(wire.FencesRequest(name, put, list(remove)))
 
     async def nearby(self, where: AreaLike, channel: str = "", limit: int = 100) -> list[Entity]:
         """The entities with a retained state in this area now, the closest first."""

@@ -725,7 +725,8 @@ class ClientCore:
             changes = [event]
         elif kind is wire.InsideNotice and state.request.events:
             entities = [self._order.entity(one) for one in notice.entities]
-            changes = state.set_inside_fence(entities, self.node_time(self._now))
+            now = self.node_time(self._now)
+            changes = state.set_inside_fence(entities, notice.fences, now)
         elif kind is wire.InsideNotice:
             changes = state.set_inside([self._order.entity(one) for one in notice.entities])
         elif kind is wire.EnterNotice:

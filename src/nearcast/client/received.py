@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from nearcast.client_protocol.close_codes import ABNORMAL
 from nearcast.client_protocol.geometry_json import place_shape
-from nearcast.client_protocol.messages import FenceEventName, FencePlace
+from nearcast.client_protocol.messages import FeatureId, FenceEventName, FencePlace
 from nearcast.model.subscription import Value
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
@@ -89,6 +89,7 @@ class FenceEvent(Struct, frozen=True):
     t_out: Time | None = None  # of a cross: when and where it ended
     place_out: FencePlace | None = None
     state: Entity | None = None  # of an enter, and of who was inside at first
+    fence: FeatureId | None = None  # of a set: the id of its feature
 
 
 class Disconnected(Struct, frozen=True):

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from nearcast.client.received import Change, Entered, Entity, FenceEvent, Left, Message
 from nearcast.client_protocol.geometry_json import EARTH, PLANE, Area, area_from_region, shift_time
-from nearcast.client_protocol.messages import FencePlace, SubscribeRequest
+from nearcast.client_protocol.messages import FeatureId, FencePlace, SubscribeRequest
 from nearcast.model.commands import continue_region
 from nearcast.model.subscription import Region
 from nearcast.space.motion import SECOND, Moving, Path, Time
@@ -15,8 +15,8 @@ class SubscriptionState:
     """What a node has accepted of a subscription, and whom it has said to be inside."""
 
     __slots__ = (
-        "area_since", "filter_since", "follows_client", "inside", "inside_known", "region",
-        "request",
+        "_visited", "area_since", "filter_since", "follows_client", "inside", "inside_known",
+        "region", "request",
     )  # fmt: skip
 
     def __init__(self, request: SubscribeRequest, region: Region | str) -> None:
@@ -27,6 +27,8 @@ class SubscriptionState:
         self.filter_since: Time = 0  # and that of its filter
         self.inside: dict[int, Entity] = {}  # by entity, kept up to date
         self.inside_known = False  # has the first `inside` arrived?
+        # By entity: the fences of a set that it is in; None is the fence of this subscription.
+        self._visited: dict[int, set[FeatureId | None]] = {}
 
     @property
     def number(self) -> int:
@@ -92,28 +94,40 @@ class SubscriptionState:
         changes = [change for number in absent for change in self.entity_left(number, gone=False)]
         return changes + [change for one in entities for change in self.entity_entered(one)]
 
-    def set_inside_fence(self, entities: list[Entity], now: Time) -> list[FenceEvent]:
-        """All entities inside of a fence, as the node lists them when it begins or begins anew.
+    def set_inside_fence(
+        self, entities: list[Entity], fences: list[FeatureId], now: Time
+    ) -> list[FenceEvent]:
+        """All entities inside of a fence, as the node lists them when it begins or begins anew; of
+        a set with the fence in which each is.
 
         What happened at the fence meanwhile is not known: who is missing has left by `now`.
         """
-        before = dict(self.inside)
-        self.set_inside(entities)
+        self.inside_known = True
+        before, self._visited = self._visited, {}
+        known, self.inside = self.inside, {one.entity: one for one in entities}
+        for place, one in enumerate(entities):
+            fence = fences[place] if fences else None
+            self._visited.setdefault(one.entity, set()).add(fence)
         return [
-            FenceEvent("leave", now, one.entity, one.name, place_of(one), reason="left")
-            for number, one in before.items()
-            if number not in self.inside
+            FenceEvent("leave", now, one.entity, one.name, place_of(one), None, "left", fence=fence)
+            for number, one in known.items()
+            for fence in before.get(number, set()) - self._visited.get(number, set())
         ] + [
-            FenceEvent("inside", one.t, one.entity, one.name, place_of(one), state=one)
+            FenceEvent("inside", one.t, one.entity, one.name, place_of(one), state=one, fence=fence)
             for number, one in self.inside.items()
-            if number not in before
+            for fence in self._visited[number] - before.get(number, set())
         ]
 
     def fence_event(self, event: FenceEvent) -> None:
-        """Who is inside follows from what happens at the fence."""
+        """Who is inside follows from what happens at the fence, or at all fences of a set."""
+        fences = self._visited.get(event.entity, set())
         if event.event == "leave":
-            self.inside.pop(event.entity, None)
-        elif event.event == "enter" and event.state is not None:
+            fences.discard(event.fence)
+            if not fences:
+                self._visited.pop(event.entity, None)
+                self.inside.pop(event.entity, None)
+        elif event.event in ("enter", "inside") and event.state is not None:
+            self._visited.setdefault(event.entity, set()).add(event.fence)
             self.inside[event.entity] = event.state
 
     def entity_entered(self, entity: Entity) -> list[Change]:

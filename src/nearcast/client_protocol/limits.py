@@ -30,6 +30,7 @@ from nearcast.space.motion import Path
 from nearcast.space.shapes import LARGEST, POINT, Shape
 
 LONGEST_LINGER = 3_600.0  # seconds
+LONGEST_TTL = 30 * 86_400.0  # seconds
 LONGEST_DWELL = 30 * 86_400.0  # seconds
 LONGEST_LINE = 5_000_000.0  # metres: a corridor on Earth has a vertex for each km
 
@@ -87,6 +88,13 @@ def check_name(what: str, text: str, limits: Limits) -> None:
     if len(text) > limits.name:
         raise Refused(f"{what} has at most {limits.name} characters")
     check_text(what, text)
+
+
+def check_ttl(request: messages.PublishRequest) -> None:
+    if not request.retain:
+        raise Refused("ttl is of a publication with retain: its state expires")
+    if request.ttl is not None and not 0 < request.ttl <= LONGEST_TTL:
+        raise Refused(f"ttl is more than 0 and at most {LONGEST_TTL:g} seconds, not {request.ttl}")
 
 
 def check_subscription_number(number: int) -> None:

@@ -46,6 +46,7 @@ class PublishRequest(Request, frozen=True, tag="publish"):
 
     `retain`: this is the entity's state on the channel from now on. Subscriptions that watch an
     area it is in know it, and it replaces an earlier one that a slow client has not received yet.
+    `ttl`: the state ends by itself after so many seconds, and not with the client's connection.
     `name`: one of the other entities for which this client publishes, each with its own states;
     the first publication under a name creates the entity.
     In a plane x and y say where it is made, on Earth lon and lat, in degrees.
@@ -67,6 +68,7 @@ class PublishRequest(Request, frozen=True, tag="publish"):
     lon: float | None = None
     lat: float | None = None
     alt: float | None = None  # metres above the ellipsoid
+    ttl: float | None = None  # seconds after which the state expires
 
 
 class JoinRequest(Request, frozen=True, tag="join"):

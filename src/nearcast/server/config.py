@@ -57,6 +57,8 @@ class LimitSettings(limits.Limits, frozen=True, kw_only=True, forbid_unknown_fie
     address: Count = 1_000
     # Bytes of a frame or of an HTTP body from a client.
     frame: Count = 65_536
+    # Bytes of an HTTP body with fences, from whoever may change their set.
+    fences_bytes: Count = 67_108_864
     # Requests of one client per second.
     requests: Count = 500
     # Bytes of one client's frames per second. Beyond that it is read more slowly.

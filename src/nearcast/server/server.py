@@ -234,6 +234,14 @@ def warm_up() -> None:
             1, clients[0], messages.SubscribeRequest(number, area, condition, watch=True)
         )
     realm.subscribe(1, clients[0], messages.SubscribeRequest(len(areas), Area(), "level == 2"))
+    for number, area in enumerate((*areas[:2], areas[4])):
+        realm.subscribe(
+            1, clients[0],
+            messages.SubscribeRequest(
+                len(areas) + 1 + number, area, events=["enter", "leave", "cross", "outside"],
+                dwell=1.0 if number == 0 else None,
+            ),
+        )  # fmt: skip
     for t in range(2, 5):
         for payload in (b"1", b"", b"2"):  # enough for a kernel to judge the filter
             word = messages.PublishRequest(0.0, 0.0, Raw(payload), True, {"level": 2})

@@ -156,3 +156,12 @@ class FlushDeliveries(Struct, frozen=True):
         """The publications' numbers in the trace, of these pairs or of all."""
         numbers: Integers = self.ids[self.publication[which]]
         return numbers
+
+
+def publication_ids(accepted: Sequence[AcceptedPublication]) -> Integers:
+    """The numbers of this node's publications: consecutive, unless a flush left some waiting."""
+    count = len(accepted)
+    first = accepted[0].id if count else 0
+    if not count or accepted[-1].id - first == count - 1:
+        return np.arange(first, first + count)
+    return np.fromiter((one.id for one in accepted), np.int64, count)

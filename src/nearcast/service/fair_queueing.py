@@ -164,6 +164,16 @@ class Backlog:
         firsts = (queue.waiting[0][0].id for queue in self._queues.values() if queue.waiting)
         return min(firsts, default=otherwise)
 
+    def publications(self, client: ClientState | None = None) -> list[AcceptedPublication]:
+        """Those that wait, of this client or of all."""
+        whose = None if client is None else (client.owner or client).entity
+        return [
+            one
+            for entity, queue in self._queues.items()
+            if whose is None or whose == entity
+            for one, _ in queue.waiting
+        ]
+
     def unretain(self, client: ClientState, channel: str) -> None:
         """Nothing that waits becomes this entity's state on this channel."""
         queue = self._queues.get((client.owner or client).entity)

@@ -261,13 +261,13 @@ class LiveFences:
     ) -> None:
         """These are inside of a new fence, and are not in the answer to its request."""
         for feed, fence in inside:
-            state = self._states.state(feed).accepted.client
+            state = self._states.state(feed).entity(client.form)
             place = self._place(*self._states.place(feed))
-            self._notices.append(
-                (client, messages.FenceNotice(
-                    active.number, "inside", now, state.entity, place, state.name, fence=fence,
-                ))
+            notice = messages.FenceNotice(
+                active.number, "inside", now, state.entity, place, state.name, state=state,
+                fence=fence,
             )  # fmt: skip
+            self._notices.append((client, notice))
 
     def _put(
         self, now: Time, group: FenceGroup, number: int, active: ActiveSubscription
@@ -409,12 +409,13 @@ class LiveFences:
 
     def _fixes(self, made: StatesMade) -> Fixes:
         heights = [one.request.alt for one in made.accepted]
+        lives = [one.request.ttl for one in made.accepted]
         return Fixes(
             self._numbers.of_states(made),
             made.t,
             np.ascontiguousarray(made.table["centre"]),
             np.array([nan if height is None else height for height in heights]),
-            np.full(len(made.t), FOREVER, np.int64),
+            np.array([FOREVER if ttl is None else round(ttl * SECOND) for ttl in lives], np.int64),
         )
 
     def _accepted(self, made: StatesMade, channels: Sequence[str]) -> dict[int, list[int]]:

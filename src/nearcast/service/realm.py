@@ -22,6 +22,7 @@ from nearcast.client_protocol.limits import (
     as_refusal,
     check_name,
     check_subscription_number,
+    check_ttl,
     checked_region,
     earth_publication_shape,
     publication_shape,
@@ -45,6 +46,7 @@ from nearcast.service.client_state import (
     FenceOptions,
     FlushDeliveries,
     ThrottleOptions,
+    publication_ids,
 )
 from nearcast.service.fair_queueing import Accounts, Backlog
 from nearcast.service.fence_sets import FenceSet, PreparedFences
@@ -63,7 +65,9 @@ from nearcast.service.retained_state import (
     pack_publication,
     publication_batch,
 )  # fmt: skip
-from nearcast.service.throttling import KEPT, Throttle, check_throttle_options, has_centre
+from nearcast.service.state_expiry import StateExpiry
+from nearcast.service.state_listing import closest_first, list_states
+from nearcast.service.throttling import KEPT, Throttle, check_throttle_options
 from nearcast.space.motion import Time
 from nearcast.space.outlines import Outline
 from nearcast.trace.recorder import Recorder
@@ -81,7 +85,6 @@ __all__ = [
 INITIAL_SLOTS = 64  # of columns at first; they double
 HOPS = 2  # from the publisher to the node, and from there to the subscriber
 NOBODY = -1  # as publisher: nobody's own publication
-ANSWER_BYTES = 1_048_576  # of payloads that `inside` or `nearby` lists
 # What `nearby` and a subscription that watches cost besides one request: another one, and one more
 # for every so many states that there are, and for every so many that are listed.
 LOOKED_AT, LISTED = 500, 50
@@ -151,6 +154,8 @@ class Realm:
         self._presence = Presence(self._states, limits.watched)
         self._watchers: dict[int, tuple[ClientState, ActiveSubscription]] = {}
         self._fences = LiveFences(self._states, geometry)
+        self._expiry = StateExpiry(self._states)
+        self._ttl_used = False  # has any state had a ttl?
         self._throttle = Throttle()
         self._throttled: dict[int, tuple[ClientState, ActiveSubscription]] = {}
         self.accounts = Accounts()
@@ -192,19 +197,26 @@ class Realm:
         self.clients[client.slot] = None
         self._client_slots.give(client.slot)
 
-    def leave(self, now: Time, client: ClientState) -> None:
-        """Its subscriptions and states end. Publications that still wait are delivered."""
+    def leave(self, now: Time, client: ClientState, expects: bool = True) -> None:
+        """Its subscriptions and states end. Publications that still wait are delivered.
+
+        States with a ttl stay until they expire, unless it is known not to come back (`expects`).
+        """
         if client.left:
             return
         for entity in list(client.entities.values()):
-            self.leave(now, entity)
+            self.leave(now, entity, expects)
         if client.owner is not None:
             del client.owner.entities[client.name]
         for active in client.subscriptions.values():
             self._advance_to(self._change_time(now, active))
             self._end_subscription(active)
-        for feed in client.feeds.values():
-            self._states.remove(feed, self._next_publication)
+        kept: set[str] = set()
+        if expects and self._ttl_used and self._states.outlive:
+            waiting = [*self._backlog.publications(client), *self._waiting]
+            kept = self._expiry.channels_to_keep(client, waiting)
+        for channel in client.feeds.keys() - kept:
+            self._states.remove(client.feeds.pop(channel), self._next_publication)
         self._advance_to(now)
         self._fences.advance(self.now)
         client.subscriptions.clear()
@@ -416,6 +428,9 @@ class Realm:
                         form.check_payload(payload)
             if attributes:
                 check_attributes(attributes)
+            if request.ttl is not None:
+                check_ttl(request)
+                self._ttl_used = True
             name, channel = request.name, request.channel
             publisher = self._represented_entity(client, name) if name else client
             feed = publisher.feeds.get(channel)
@@ -427,6 +442,8 @@ class Realm:
             self._on_channels = True
         if attributes:
             self._attributed = True
+        if self._expiry and request.retain:
+            self._expiry.replace(publisher.name, channel, self._next_publication)
         number = self._next_publication
         self._next_publication += 1
         self._waiting.append(AcceptedPublication(publisher, number, where[0], request, form))
@@ -455,7 +472,7 @@ class Realm:
                 raise Refused(f"you do not speak for {request.name[:64]!a}")
             client = client.entities[request.name]
             if request.channel is None:
-                self.leave(now, client)
+                self.leave(now, client, expects=False)
                 return
         channels = list(client.feeds) if request.channel is None else [request.channel]
         self._advance_to(self._change_time(now, None))
@@ -621,10 +638,9 @@ class Realm:
             )
             subscription = wanted.stamped(NOBODY, max(now, self.now))
         self._advance_to(now)
-        found = self._closest_first(
-            self._feeds_inside(subscription, len(self._states)), subscription
-        )
-        return self._list_states(found[: request.limit], form)[1]
+        inside = self._feeds_inside(subscription, len(self._states))
+        found = closest_first(self._states, inside, subscription, self.now)
+        return list_states(self._states, found, request.limit, form)[1]
 
     def query_cost(self, listed: int) -> int:
         """The cost of matching all states and listing so many, in requests beyond the one."""
@@ -653,38 +669,14 @@ class Realm:
         feeds = client.feeds.values()
         return [self._states.state(feed) for feed in feeds if self._states.retains(feed)]
 
-    def _closest_first(self, feeds: Integers, subscription: Subscription) -> Integers:
-        """By distance from the region's centre, then by entity."""
-        centre, entity = self._states.places_of_states(feeds)
-        region = subscription.region
-        if isinstance(region, Formula) or not has_centre(region):
-            return feeds[np.argsort(entity, kind="stable")]
-        away = centre - region.centre(self.now)
-        return feeds[np.lexsort((entity, np.sqrt((away * away).sum(axis=1))))]
-
-    def _list_states(
-        self, feeds: Integers, form: messages.Encoding
-    ) -> tuple[list[int], list[messages.EntityState]]:
-        """Feeds and their states, as many as one answer may have."""
-        found: list[int] = []
-        entities: list[messages.EntityState] = []
-        left = ANSWER_BYTES
-        for feed in feeds[: self.limits.nearby].tolist():
-            entity = self._states.state(feed).entity(form)
-            left -= len(entity.payload)
-            if left < 0:
-                break
-            found.append(feed)
-            entities.append(entity)
-        return found, entities
-
     def _start_watch(self, client: ClientState, active: ActiveSubscription) -> messages.Notice:
         """The notice of who is inside. Those that do not fit follow as enter notices."""
         wanted = active.subscription
         active.watch = self._presence.begin(client.entity, wanted, active.linger)
         self._watchers[active.watch] = client, active
         most = len(self._states) if wanted.filter is None else FILTERED
-        found, entities = self._list_states(self._feeds_inside(wanted, most), client.form)
+        feeds = self._feeds_inside(wanted, most)
+        found, entities = list_states(self._states, feeds, self.limits.nearby, client.form)
         self._presence.know(active.watch, found)
         return messages.InsideNotice(active.number, entities)
 
@@ -692,7 +684,7 @@ class Realm:
         """The notice of who is inside. Those that do not fit follow as notices of their own."""
         inside = self._fences.begin(self.now, client, active)
         feeds = np.array([one.feed for one in inside], np.int64)
-        found, entities = self._list_states(feeds, client.form)
+        found, entities = list_states(self._states, feeds, self.limits.nearby, client.form)
         self._fences.tell_inside(self.now, client, active, inside[len(found) :])
         features = [one.fence for one in inside[: len(found)] if one.fence is not None]
         return messages.InsideNotice(active.number, entities, features)
@@ -710,6 +702,16 @@ class Realm:
         return self._fences.change_set(
             self.now, name, prepared, remove, replace_all, self.limits.fences
         )
+
+    def departed_states(self, name: str) -> list[RetainedState]:
+        """States with a ttl of entities of this name whose connections have ended."""
+        return self._expiry.states_of(name)
+
+    def _retaining(self) -> list[AcceptedPublication]:
+        """Publications that wait and become states."""
+        return [
+            one for one in [*self._backlog.publications(), *self._waiting] if one.request.retain
+        ]
 
     def fence_set(self, name: str) -> FenceSet | None:
         return self._fences.find_set(name)
@@ -770,8 +772,11 @@ class Realm:
         return max(now, self.now, self._flushed + 1, before.since + 1 if before else 0)
 
     def _advance_to(self, now: Time) -> None:
-        """Time never goes back. Records the legs of paths that begin meanwhile."""
+        """Time never goes back. Ends what has expired before, and records the legs of paths that
+        begin meanwhile."""
         self.now = max(now, self.now)
+        if self._states.next_expiry < self.now:
+            self._expiry.expire(self.now - 1, self._retaining(), self._next_publication)
         if self._recorder:
             for begins, subscription in self._path_legs.begun(self.now):
                 self._recorder.interest(begins, subscription)
@@ -782,15 +787,6 @@ def _find_subscription(client: ClientState, number: int) -> ActiveSubscription:
     if active is None:
         raise Refused(f"there is no subscription {number}")
     return active
-
-
-def publication_ids(accepted: Sequence[AcceptedPublication]) -> Integers:
-    """The numbers of this node's publications: consecutive, unless a flush left some waiting."""
-    count = len(accepted)
-    first = accepted[0].id if count else 0
-    if not count or accepted[-1].id - first == count - 1:
-        return np.arange(first, first + count)
-    return np.fromiter((one.id for one in accepted), np.int64, count)
 
 
 def _split_pairs(pairs: Integers) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ everybody who refers to the feed by its slot has learned that it has ended.
 """
 
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from struct import Struct as Packing
 from typing import NamedTuple, TypeAlias
 
@@ -18,7 +19,7 @@ from nearcast.columns import SlotAllocator, grow
 from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.subscription import Value
 from nearcast.service.client_state import AcceptedPublication, LazyPublications
-from nearcast.space.motion import FOREVER, Time
+from nearcast.space.motion import FOREVER, SECOND, Time
 from nearcast.space.outlines import Outline
 
 # A pair of a subscription's slot and a feed is one number: these low bits are the feed.
@@ -90,6 +91,8 @@ class RetainedStates:
         self._all: tuple[Time, int, Integers, Batch] | None = None  # at a time, after a change
         # All changes in their order, for whoever takes them away; None: nobody does.
         self.changes: list[StatesMade | FeedEnded] | None = None
+        self.outlive = True  # do states with a ttl stay when their client leaves?
+        self._expiries: list[tuple[Time, int, int]] = []  # when, feed, publication; some void
         self._slots = SlotAllocator()
         self._left: list[tuple[int, int]] = []  # ended, with `before` of `remove`
         self._settled: list[int] = []
@@ -124,8 +127,12 @@ class RetainedStates:
             for feed, i in zip(feeds, retained.tolist(), strict=True):
                 one, known = accepted[i], states.get(feed)
                 made = one.t or t
-                if not one.client.left and (known is None or known.t <= made):
+                stays = one.request.ttl is not None and self.outlive
+                if (stays or not one.client.left) and (known is None or known.t <= made):
                     states[feed] = RetainedState(made, one)
+                    if one.request.ttl is not None:
+                        expires = made + round(one.request.ttl * SECOND)
+                        heappush(self._expiries, (expires, feed, one.id))
                     newer.append(i)
                     times.append(made)
                     numbers.append(one.id)
@@ -146,6 +153,20 @@ class RetainedStates:
         self._left.append((feed, before))
         self.seq += 1
         self.changed[feed] = self.seq
+
+    @property
+    def next_expiry(self) -> Time:
+        """A state may expire then, and none before."""
+        return self._expiries[0][0] if self._expiries else FOREVER
+
+    def take_expired(self, until: Time) -> list[int]:
+        """Feeds whose states expire until then. They are to be removed, or replaced."""
+        expired = []
+        while self._expiries and self._expiries[0][0] <= until:
+            _, feed, publication = heappop(self._expiries)
+            if feed in self._states and self._states[feed].accepted.id == publication:
+                expired.append(feed)
+        return expired
 
     def release_before(self, oldest: int) -> None:
         """No publication with a lower number than this waits any more."""

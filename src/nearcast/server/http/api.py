@@ -28,6 +28,7 @@ from nearcast.server.http.protocol import (
 )
 from nearcast.service.access.grants import Grant, Role
 from nearcast.service.client_state import ClientState
+from nearcast.service.fence_sets import read_collection
 from nearcast.service.service import INTERNAL_ERROR
 from nearcast.space.motion import SECOND
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 NAMES = 1_000  # entities that speak over HTTP; each keeps a client
 ANONYMOUS = "curl"
 ENTITIES = "/entities/"
+FENCES = "/fences/"
+EMPTY_COLLECTION = b'{"type": "FeatureCollection"}'
 JAVASCRIPT = Path(__file__).with_name("nearcast.js")
 
 Key: TypeAlias = tuple[str, str]
@@ -61,6 +64,10 @@ class HttpApi:
         self.routes.add("POST", "/publish", self._publish)
         self.routes.add_under("GET", ENTITIES, self._entity)
         self.routes.add_under("DELETE", ENTITIES, self._end)
+        for method in ("PUT", "PATCH", "DELETE"):
+            self.routes.add_under(method, FENCES, self._change_fences)
+        self.routes.add_under("GET", FENCES, self.guarded(self._fences))
+        self.routes.allow_body(FENCES, self._most_fence_bytes)
         self.routes.add_file("/nearcast.js", JAVASCRIPT)
 
     def guarded(self, route: Route, role: Role = "read") -> Route:
@@ -153,12 +160,17 @@ class HttpApi:
         return key, self._clients[key]
 
     async def _entity(self, request: HttpRequest) -> HttpResponse:
-        """The state that an entity retained last, on any channel or on ?channel=."""
-        (_, name), client = self._found(await self.grant(request), request)
+        """The state that an entity retained last, on any channel or on ?channel=: one of this
+        holder over HTTP; or of anybody whose connection has ended, until it expires."""
+        grant, realm = await self.grant(request), self._gateway.realm
+        name = unquote(request.path.removeprefix(ENTITIES))
+        departed = [] if grant.limits_listening else realm.departed_states(name)
+        if (grant.holder, name) in self._clients or not departed:
+            departed = realm.retained_states(self._found(grant, request)[1])
         wanted = request.query.get("channel")
         states = [
             state
-            for state in self._gateway.realm.retained_states(client)
+            for state in departed
             if wanted is None or state.accepted.request.channel == wanted
         ]
         if not states:
@@ -194,6 +206,41 @@ class HttpApi:
         except (ValueError, Refused) as why:
             raise HttpError(400, str(why)) from None
         return HttpResponse(messages.JSON.encode(messages.NearbyNotice(near)) + b"\n")
+
+    def _most_fence_bytes(self, request: HttpRequest) -> int:
+        """Large bodies are read only from whoever may change this set."""
+        decision = self._gateway.check_token(request.token)
+        name = unquote(request.path.removeprefix(FENCES))
+        allowed = not isinstance(decision, Denied) and decision.fences_refusal(name) is None
+        return self._gateway.limits.fences_bytes if allowed else 0
+
+    async def _change_fences(self, request: HttpRequest) -> HttpResponse:
+        """PUT: the set has these fences alone. PATCH: put these, and `remove` others. DELETE."""
+        grant, gateway = await self.grant(request), self._gateway
+        name = unquote(request.path.removeprefix(FENCES))
+        if reason := grant.fences_refusal(name):
+            raise HttpError(403, reason)
+        realm, replaces = gateway.realm, request.method != "PATCH"
+        if request.method == "DELETE" and realm.fence_set(name) is None:
+            raise HttpError(404, f"there is no set of fences {name[:64]!r}")
+        body = EMPTY_COLLECTION if request.method == "DELETE" else request.body
+        try:
+            # In a thread, because reading 100,000 polygons takes seconds.
+            prepared, remove = await asyncio.to_thread(
+                read_collection, body, gateway.limits, realm.geometry, replaces
+            )
+            count = realm.change_fences(gateway.now(), name, prepared, remove, replaces)
+        except Refused as why:
+            raise HttpError(400, str(why)) from None
+        return HttpResponse(b"", 204) if not count else json_response({"fences": count})
+
+    def _fences(self, request: HttpRequest) -> HttpResponse:
+        """A set as GeoJSON."""
+        name = unquote(request.path.removeprefix(FENCES))
+        found = self._gateway.realm.fence_set(name)
+        if found is None:
+            raise HttpError(404, f"there is no set of fences {name[:64]!r}")
+        return HttpResponse(found.geojson(), 200, "application/geo+json")
 
     def _client_costs(self, request: HttpRequest) -> HttpResponse:
         """?limit=: what each client has cost, the most expensive first."""

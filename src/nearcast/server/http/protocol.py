@@ -108,6 +108,18 @@ class HttpRoutes:
         self._exact: dict[tuple[str, str], Route] = {}
         self._under: dict[tuple[str, str], Route] = {}
         self._folders: dict[str, Path] = {}
+        self._large_bodies: dict[str, Callable[[HttpRequest], int]] = {}
+
+    def allow_body(self, prefix: str, most: Callable[[HttpRequest], int]) -> None:
+        """How many bytes the body of a request under this prefix may have; its head is known."""
+        self._large_bodies[prefix] = most
+
+    def most_body(self, request: HttpRequest, most: int) -> int:
+        """How many bytes the body of this request may have, usually `most`."""
+        for prefix, allowed in self._large_bodies.items():
+            if _goes_on(request.path, prefix):
+                return max(most, allowed(request))
+        return most
 
     def add(self, method: str, path: str, route: Route) -> None:
         self._exact[method, path] = route
@@ -234,7 +246,7 @@ class HttpConnection(asyncio.Protocol):
         self._read += data
         if self._task is None and not self._unread:
             self._proceed()
-        elif len(self._read) > HEAD + self._most:
+        elif len(self._read) > HEAD + max(self._most, self._size):
             self._transport.pause_reading()  # whoever asks for more waits for the answers first
 
     def pause_writing(self) -> None:
@@ -266,7 +278,7 @@ class HttpConnection(asyncio.Protocol):
                 self._switch(request)
                 return
             self._serve(request)
-        if not self._ends and len(self._read) <= HEAD + self._most:
+        if not self._ends and len(self._read) <= HEAD + max(self._most, self._size):
             self._transport.resume_reading()
         self._wait()
 
@@ -284,7 +296,7 @@ class HttpConnection(asyncio.Protocol):
                 check_partial_head(self._read)
                 return None
             request = parse_head(bytes(self._read[:end]))
-            self._size = body_size(request, self._most)
+            self._size = body_size(request, self._routes.most_body(request, self._most))
             if request.upgrades:
                 check_upgrade(request)
             self._request = request

@@ -85,9 +85,8 @@ class Claims(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     requests: Quota | None = None  # a second
     subscriptions: Quota | None = None
     connections: Quota | None = None
-    fences: Patterns | None = (
-        None  # sets that it may change; left out: all if it is an admin, else none
-    )
+    # Sets of fences that it may change. Left out: an admin all, others none.
+    fences: Patterns | None = None
 
 
 class Grant(Struct, frozen=True):

@@ -118,6 +118,7 @@ class RemotePublication(Struct, frozen=True, array_like=True, gc=False):
     lon: Real | None = None
     lat: Real | None = None
     alt: Real | None = None
+    ttl: Real | None = None
 
 
 class ClusterMessage(Message, frozen=True):

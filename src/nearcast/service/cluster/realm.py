@@ -21,6 +21,7 @@ from nearcast.service.client_state import (
     ActiveSubscription,
     ClientState,
     FlushDeliveries,
+    publication_ids,
 )
 from nearcast.service.cluster.recent_history import (
     EarlierDeliveries,
@@ -31,7 +32,7 @@ from nearcast.service.cluster.recent_history import (
 )
 from nearcast.service.cluster.remote_entities import RemoteEntities
 from nearcast.service.fence_sets import PreparedFences
-from nearcast.service.realm import FlushInput, Realm, publication_ids
+from nearcast.service.realm import FlushInput, Realm
 from nearcast.service.retained_state import (
     PUBLICATION_DTYPE,
     PublicationTable,
@@ -57,6 +58,7 @@ class ClusterRealm(Realm):
         geometry: Geometry = PLANE,
     ) -> None:
         super().__init__(matcher, limits, recorder, entities_from, geometry)
+        self._states.outlive = False  # whoever leaves a cluster leaves nothing behind
         self.history = RecentHistory()
         self.remote_entities = RemoteEntities(self._states)
         self._arrived: dict[int, ClientState] = {}  # by entity: who has come from another node
@@ -81,9 +83,9 @@ class ClusterRealm(Realm):
 
     # Changes that other nodes must learn.
 
-    def leave(self, now: Time, client: ClientState) -> None:
+    def leave(self, now: Time, client: ClientState, expects: bool = True) -> None:
         if not client.left:
-            super().leave(now, client)
+            super().leave(now, client, expects)
             self.history.left_entities.append(client.entity)
             # What it published on another node may wait here still: its states have ended, too.
             for waiting, _ in self._remote:

@@ -63,7 +63,7 @@ def remote_publication(accepted: AcceptedPublication, t: Time) -> RemotePublicat
         accepted.id, client.entity, accepted.t or t, accepted.form.binary, request.x, request.y,
         bytes(request.payload), retain, request.attributes, request.channel, request.z,
         request.r, request.rx, request.ry, request.rz, client.name if retain else "",
-        request.lon, request.lat, request.alt,
+        request.lon, request.lat, request.alt, request.ttl,
     )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def publish_request(remote: RemotePublication) -> messages.PublishRequest:
     return messages.PublishRequest(
         remote.x, remote.y, payload, remote.retain, remote.attributes, remote.channel, remote.z,
         remote.r, remote.rx, remote.ry, remote.rz,
-        lon=remote.lon, lat=remote.lat, alt=remote.alt,
+        lon=remote.lon, lat=remote.lat, alt=remote.alt, ttl=remote.ttl,
     )  # fmt: skip
 
 
