@@ -41,6 +41,8 @@ TYPES: dict[Any, str] = {
     messages.EntityState | None: "entity", list[messages.FenceEventName]: "list of texts",
     messages.FenceEventName: "text", messages.LeaveReasonName: "text",
     messages.FencePlace: "place", messages.FencePlace | None: "place",
+    list[dict[str, Any]]: "list of objects", list[messages.FeatureId]: "list of ids",
+    messages.FeatureId | None: "id",
 }  # fmt: skip
 
 

@@ -95,8 +95,8 @@ class InFence(NamedTuple):
 class FenceGroup:
     """Fences with the same channel and filter, of single subscriptions or of a set."""
 
-    def __init__(self, number: int, key: GroupKey) -> None:
-        self.engine = FenceEngine()
+    def __init__(self, number: int, key: GroupKey, earth: bool) -> None:
+        self.engine = FenceEngine(earth)
         self.number, self.key = number, key
         self.channel, self.filter, self.set_name = key[:3]
         self.listeners: dict[int, FenceListener] = {}  # by fence, or by subscription slot of a set
@@ -287,7 +287,8 @@ class LiveFences:
         return group.engine.put_fences(columns_of([fence], now), now)
 
     def _begin_group(self, key: GroupKey, subscription: Subscription) -> FenceGroup:
-        group = self._groups[key] = FenceGroup(next(self._group_numbers), key)
+        number, earth = next(self._group_numbers), self._geometry == EARTH
+        group = self._groups[key] = FenceGroup(number, key, earth)
         condition, channel = subscription.filter, subscription.channel
         if condition is not None:
             region = Moving(ALL_PLACES)

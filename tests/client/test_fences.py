@@ -1,0 +1,96 @@
+"""Fence events as an application hears them, in a world of its own and from a node."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from nearcast.client.subscription import FenceEvent, Subscription
+from nearcast.errors import Refused
+from nearcast.space.shapes import disc, point
+from support.join_targets import Join, in_both
+
+SQUARE = {"type": "Polygon", "coordinates": [[[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]]}
+
+
+async def next_event(fence: Subscription) -> FenceEvent:
+    return await asyncio.wait_for(anext(fence.events()), 60)
+
+
+@in_both
+async def test_what_happens_at_a_fence_is_told(join: Join) -> None:
+    alice, bob = await join("alice"), await join("bob")
+    fence = await alice.subscribe(disc(0, 0, 1), events=["enter", "leave", "cross"])
+    assert fence.inside == {}
+    for x in (-5, 5):
+        await bob.publish(point(x, 0), retain=True)
+    crossed = await next_event(fence)
+    assert (crossed.event, crossed.name, crossed.place.x) == ("cross", "bob", -1.0)
+    assert crossed.place_out is not None and crossed.place_out.x == 1.0
+    assert crossed.t_out is not None and crossed.t < crossed.t_out
+    await bob.publish(point(0.5, 0), {"load": 1}, retain=True)
+    entered = await next_event(fence)
+    assert (entered.event, entered.direction) == ("enter", 180.0)
+    assert entered.state is not None and entered.state.payload == {"load": 1}
+    assert fence.inside == {bob.entity: entered.state}
+    await bob.publish(point(0.6, 0), {"load": 2}, retain=True)
+    message = await asyncio.wait_for(anext(fence), 60)
+    assert message.payload == {"load": 1}
+    await asyncio.wait_for(anext(fence), 60)
+    assert fence.inside[bob.entity].payload == {"load": 2}
+    await bob.close()
+    left = await next_event(fence)
+    assert (left.event, left.reason, left.entity) == ("leave", "gone", bob.entity)
+    assert fence.inside == {}
+    with pytest.raises(ValueError, match="watch=True"):
+        fence.changes()
+
+
+@in_both
+async def test_who_is_inside_at_first_is_told(join: Join) -> None:
+    alice, bob = await join("alice"), await join("bob")
+    await bob.publish(point(0, 0), retain=True)
+    fence = await alice.subscribe(disc(0, 0, 1), events=["leave"], dwell=0.05)
+    first = await next_event(fence)
+    assert (first.event, first.state) == ("inside", fence.inside[bob.entity])
+    dwelt = await next_event(fence)
+    assert dwelt.event == "dwell"
+    await fence.move(disc(9, 0, 1))
+    left = await next_event(fence)
+    assert (left.event, left.reason, fence.inside) == ("leave", "left", {})
+    await fence.unsubscribe()
+    assert [event async for event in fence.events()] == []
+
+
+@in_both
+async def test_a_set_of_fences_is_put_heard_and_changed(join: Join) -> None:
+    alice, bob = await join("alice"), await join("bob")
+    feature = {"type": "Feature", "id": "depot", "geometry": SQUARE}
+    with pytest.raises(Refused, match="no set of fences"):
+        await alice.subscribe(fences="depots", events=["enter"])
+    await alice.put_fences("depots", {"type": "FeatureCollection", "features": [feature]})
+    fences = await alice.subscribe(fences="depots", events=["enter", "leave"])
+    await bob.publish(point(0, 0), retain=True)
+    entered = await next_event(fences)
+    assert (entered.event, entered.fence) == ("enter", "depot")
+    yard: dict[str, Any] = {**feature, "id": 7}
+    await alice.change_fences("depots", {"features": [yard]}, remove=["depot"])
+    events = {
+        (one.event, one.fence, one.reason) for one in [await next_event(fences) for _ in "ab"]
+    }
+    assert events == {("leave", "depot", "removed"), ("enter", 7, "")}
+    assert set(fences.inside) == {bob.entity}
+    with pytest.raises(Refused, match="feature 'depot'"):
+        await alice.put_fences("depots", {"features": [{**feature, "geometry": None}]})
+    await alice.put_fences("depots", {})
+    assert (await next_event(fences)).event == "leave"
+
+
+@in_both
+async def test_a_last_place_stays_until_it_expires(join: Join) -> None:
+    alice, bob = await join("alice"), await join("bob")
+    fence = await alice.subscribe(disc(0, 0, 1), events=["enter", "leave"])
+    await bob.publish(point(0, 0), retain=True, ttl=1.0)
+    await bob.close()
+    entered, left = await next_event(fence), await next_event(fence)
+    assert (left.reason, left.t - entered.t) == ("expired", 1_000_000)
