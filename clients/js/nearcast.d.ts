@@ -98,6 +98,36 @@ export interface Entity {
 
 export type Change = { enter: Entity } | { leave: Entity; gone: boolean };
 
+export type FenceEventName = "enter" | "leave" | "cross" | "inside" | "outside" | "dwell";
+
+/** A GeoJSON FeatureCollection; each feature is a fence. */
+export interface FeatureCollection {
+  type?: "FeatureCollection";
+  features?: GeoJson[];
+}
+
+/** What an entity did at a fence. */
+export interface FenceEvent {
+  event: FenceEventName;
+  /** Microseconds of Unix time by the node's clock; it may be between two publications. */
+  t: number;
+  entity: number;
+  name: string;
+  /** x, y and perhaps z; on Earth lon and lat. */
+  place: Spot;
+  /** Of the way, in degrees: in a plane counter-clockwise from +x, on Earth the bearing. */
+  direction?: number;
+  /** Of a leave. */
+  reason?: "left" | "expired" | "gone" | "removed";
+  /** Of a cross: when and where it ended. */
+  t_out?: number;
+  place_out?: Spot;
+  /** Of an enter, and of who was inside at first. */
+  state?: Entity;
+  /** Of a set: the id of its feature. */
+  fence?: string | number;
+}
+
 export type Notice =
   | { is: "disconnected"; reason: string; /** As in ConnectionError. */ code: number }
   | { is: "reconnected"; refused: Subscription[] }
@@ -126,6 +156,12 @@ export interface SubscribeOptions {
   rates?: [beyond: number, perSecond: number][];
   closest?: number;
   budget?: number;
+  /** The area is a fence: tell these events. */
+  events?: FenceEventName[];
+  /** Seconds inside after which the event "dwell" comes. */
+  dwell?: number;
+  /** Instead of an area: the set of fences of this name. */
+  fences?: string;
   /** How many messages may wait to be taken (10,000). */
   inbox?: number;
 }
@@ -136,6 +172,8 @@ export interface PublishOptions {
   channel?: string;
   /** Publish as another entity of this client. */
   name?: string;
+  /** With retain: seconds after which the state expires; it outlives the connection until then. */
+  ttl?: number;
   /** Wait for the node's answer (true). */
   confirm?: boolean;
 }
@@ -161,6 +199,7 @@ export class Subscription implements AsyncIterable<Message> {
   readonly dropped: number;
   [Symbol.asyncIterator](): Inbox<Message>;
   changes(): Inbox<Change>;
+  events(): Inbox<FenceEvent>;
   move(area: Area): Promise<void>;
   tune(variables: Record<string, number>): Promise<void>;
   unsubscribe(): Promise<void>;
@@ -179,6 +218,10 @@ export class Client {
   subscribe(area?: Area, options?: SubscribeOptions): Promise<Subscription>;
   publish(place: Spot, payload?: unknown, options?: PublishOptions): Promise<number>;
   withdraw(options?: { channel?: string; name?: string }): Promise<void>;
+  putFences(name: string, collection: FeatureCollection): Promise<void>;
+  changeFences(
+    name: string, collection?: FeatureCollection, remove?: (string | number)[],
+  ): Promise<void>;
   nearby(area: Area, options?: { channel?: string; limit?: number }): Promise<Entity[]>;
   moveTo(place: Place, speed: number): Promise<number>;
   messages(inbox?: number): Inbox<Message>;

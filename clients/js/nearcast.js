@@ -75,8 +75,9 @@ const MOTION_FIELDS = ["vx", "vy", "vz", "gx", "gy", "gz", "lasts", "speed", "to
 const OUTLINE_FIELDS = ["geometry", "half_width", "sector", "low", "high", "bounds"];
 const SUBSCRIBE_OPTIONS = [
   "filter", "channel", "echo", "variables", "watch", "linger", "rates", "closest", "budget", "inbox",
+  "events", "dwell", "fences",
 ];
-const PUBLISH_OPTIONS = ["retain", "attributes", "channel", "name", "confirm"];
+const PUBLISH_OPTIONS = ["retain", "attributes", "channel", "name", "ttl", "confirm"];
 
 function checkNames(what, object, known) {
   if (typeof object !== "object" || object === null || Array.isArray(object)) {
@@ -387,14 +388,17 @@ function shiftTime(text, seconds) {
 export class Subscription {
   #client;
   #changes;
+  #events;
+  #visited = new Map(); // by entity: the fences of a set that it is in
 
   constructor(client, request, inbox) {
     this.#client = client;
     this.#changes = new Inbox(inbox);
+    this.#events = new Inbox(inbox);
     this.request = request;
     this.number = request.subscription;
     this.messages = new Inbox(inbox);
-    this.inside = new Map(); // the entities in its area, by number, if it watches
+    this.inside = new Map(); // the entities in its area, by number, if it watches or is a fence
     this.followsClient = false; // does moveTo move it?
     this.areaSince = this.filterSince = 0; // when the clocks `t` of its area and its filter began
     // Resolved by the first `inside`.
@@ -409,6 +413,17 @@ export class Subscription {
   changes() {
     if (!this.request.watch) throw new Refused("only a subscription with watch: true has changes");
     return this.#changes;
+  }
+
+  /**
+   * What happens at its fence, if it has `events`: { event, t, entity, name, place, … }, in order for
+   * each entity. Who is inside at first is told by the event "inside".
+   */
+  events() {
+    if (!this.request.events?.length) {
+      throw new Refused("only a subscription with events has events()");
+    }
+    return this.#events;
   }
 
   /** Give it this area from now on; all else stays. */
@@ -458,6 +473,7 @@ export class Subscription {
     this.resolveInside();
     this.messages.end(why);
     this.#changes.end(why);
+    this.#events.end(why);
   }
 
   deliver(message) {
@@ -479,6 +495,53 @@ export class Subscription {
     this.resolveInside();
   }
 
+  /** All entities inside of a fence, when it begins; what happened before is not known. */
+  setInsideFence(entities, fences, now) {
+    const before = this.#visited;
+    const known = this.inside;
+    this.#visited = new Map();
+    this.inside = new Map(entities.map((entity) => [entity.entity, entity]));
+    entities.forEach((entity, place) => this.#visit(entity.entity, fences[place]));
+    for (const [number, visited] of before) {
+      const { name = "", ...state } = known.get(number);
+      for (const fence of visited) {
+        if (this.#visited.get(number)?.has(fence)) continue;
+        const event = { event: "leave", t: now, entity: number, name, reason: "left" };
+        this.#events.put({ ...event, place: placeOf(state), ...named(fence) });
+      }
+    }
+    for (const [number, visited] of this.#visited) {
+      const state = this.inside.get(number);
+      for (const fence of visited) {
+        if (before.get(number)?.has(fence)) continue;
+        const event = { event: "inside", t: state.t, entity: number, name: state.name ?? "" };
+        this.#events.put({ ...event, place: placeOf(state), state, ...named(fence) });
+      }
+    }
+    this.resolveInside();
+  }
+
+  #visit(entity, fence) {
+    if (!this.#visited.has(entity)) this.#visited.set(entity, new Set());
+    this.#visited.get(entity).add(fence);
+  }
+
+  fenceEvent({ is: _, subscription: __, ...event }) {
+    if (event.state) event.state = withDefaults(event.state);
+    const visited = this.#visited.get(event.entity);
+    if (event.event === "leave") {
+      visited?.delete(event.fence);
+      if (!visited?.size) {
+        this.#visited.delete(event.entity);
+        this.inside.delete(event.entity);
+      }
+    } else if (event.state) {
+      this.#visit(event.entity, event.fence);
+      this.inside.set(event.entity, event.state);
+    }
+    this.#events.put({ name: "", ...event });
+  }
+
   entityEntered(entity) {
     if (!this.inside.has(entity.entity)) this.#changes.put({ enter: entity });
     this.inside.set(entity.entity, entity);
@@ -491,6 +554,9 @@ export class Subscription {
     this.#changes.put({ leave: known, gone });
   }
 }
+
+const named = (fence) => (fence === undefined ? {} : { fence });
+const placeOf = ({ x, y, z, lon, lat }) => (lon === undefined ? { x, y, z } : { lon, lat });
 
 const EVOLVING_FIELDS = ["vx", "vy", "vz", "gx", "gy", "gz", "to", "formula"];
 const isStill = (area) =>
@@ -727,7 +793,7 @@ class RequestChannel {
 }
 
 // Of a former node these are out of date.
-const FROM_CURRENT_NODE = new Set(["inside", "enter", "leave", "moved", "nodes"]);
+const FROM_CURRENT_NODE = new Set(["inside", "enter", "leave", "fence", "moved", "nodes"]);
 
 /** A connection to a Nearcast node. Made by `connect`. */
 export class Client {
@@ -778,7 +844,7 @@ export class Client {
     try {
       const done = await this.#request(request);
       subscription.areaAccepted(isStill(area), done.t);
-      if (options.watch) await within(ANSWER_MS, subscription.insideKnown);
+      if (options.watch || options.events?.length) await within(ANSWER_MS, subscription.insideKnown);
     } catch (why) {
       this.forget(subscription);
       throw why;
@@ -814,6 +880,19 @@ export class Client {
   async withdraw(options = {}) {
     checkNames("withdraw", options, ["channel", "name"]);
     await this.ask({ do: "withdraw", ...options });
+  }
+
+  /**
+   * Make a set of fences have the features of this GeoJSON FeatureCollection and no others; without
+   * any, it ends. It must fit into one frame; larger ones go by HTTP: PUT /fences/NAME.
+   */
+  async putFences(name, collection) {
+    await this.ask({ do: "fences", name, features: collection.features ?? [], replace: true });
+  }
+
+  /** Put these features into a set of fences by their ids, and remove those with other ids. */
+  async changeFences(name, collection = {}, remove = []) {
+    await this.ask({ do: "fences", name, features: collection.features ?? [], remove });
   }
 
   /** The entities in this area now, the closest first. Options: channel, limit. */
@@ -1095,8 +1174,13 @@ export class Client {
       case "done":
       case "nearby":
         return; // #answer has them
-      case "inside":
-        return subscription?.setInside(notice.entities.map(withDefaults));
+      case "inside": {
+        const entities = notice.entities.map(withDefaults);
+        if (!subscription?.request.events?.length) return subscription?.setInside(entities);
+        return subscription.setInsideFence(entities, notice.fences ?? [], this.now());
+      }
+      case "fence":
+        return subscription?.fenceEvent(notice);
       case "enter":
         return subscription?.entityEntered(withDefaults(notice.entity));
       case "leave":
