@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from nearcast.fences.areas import NEVER, Fence, FenceColumns, columns_of, polygon_columns
-from nearcast.fences.events import FenceEvents, Fixes, fixes_of
+from nearcast.fences.events import FenceEvents, FixColumns, fixes_of
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc
 from support.fence_oracle import Disc, Fix, Polygon, Told
@@ -69,7 +69,7 @@ def join_columns(some: Sequence[FenceColumns]) -> FenceColumns:
     )  # fmt: skip
 
 
-def columns_of_fixes(rows: Sequence[tuple[int, Fix]]) -> Fixes:
+def columns_of_fixes(rows: Sequence[tuple[int, Fix]]) -> FixColumns:
     """Of rows of entity and fix."""
     return fixes_of(
         [entity for entity, _ in rows], [fix.t for _, fix in rows],

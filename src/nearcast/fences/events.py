@@ -52,7 +52,7 @@ EVENT = np.dtype(
 )
 
 
-class Fixes(NamedTuple):
+class FixColumns(NamedTuple):
     """Columns of fixes, in the order in which they arrived."""
 
     entity: Integers
@@ -61,8 +61,15 @@ class Fixes(NamedTuple):
     height: Floats  # metres above the ellipsoid; NaN: unknown. Of no meaning in a plane
     ttl: Integers  # microseconds for which the fix holds; FOREVER: until the next
 
+    def part(self, which: Any) -> "FixColumns":
+        """Some of them, by any index of a numpy column."""
+        return FixColumns(
+            self.entity[which], self.t[which], self.place[which], self.height[which],
+            self.ttl[which],
+        )  # fmt: skip
 
-def fixes_of(entity: Any, t: Any, place: Any, height: Any = None, ttl: Any = None) -> Fixes:
+
+def fixes_of(entity: Any, t: Any, place: Any, height: Any = None, ttl: Any = None) -> FixColumns:
     """Columns of fixes from anything that numpy reads; places have two or three numbers."""
     entities, times = np.asarray(entity, np.int64), np.asarray(t, np.int64)
     given = np.asarray(place, np.float64).reshape(len(entities), -1)
@@ -74,7 +81,7 @@ def fixes_of(entity: Any, t: Any, place: Any, height: Any = None, ttl: Any = Non
         raise ValueError("columns of fixes must have the same length")
     if not np.isfinite(places).all():
         raise ValueError("places of fixes must be finite numbers")
-    return Fixes(entities, times, places, heights, lives)
+    return FixColumns(entities, times, places, heights, lives)
 
 
 def no_events() -> FenceEvents:

@@ -276,7 +276,7 @@ def detour(p0: Any, p1: Any) -> float:
 
 
 @njit(cache=True)
-def touches_entry(entry: Any, piece: Any) -> bool:
+def touches_entry(entry: Any, piece: Any) -> Any:
     x, y, z, hx, hy, hz = piece
     return (
         (abs(x - entry.x) <= hx + entry.rx)

@@ -37,7 +37,7 @@ from nearcast.fences.events import (
     NONE,
     OUTSIDE,
     FenceEvents,
-    Fixes,
+    FixColumns,
     Integers,
     in_order,
 )
@@ -141,7 +141,8 @@ class FenceEngine:
         known = np.array([n for n in wanted if n in self.index.slots], np.int64)
         moving = [n for n in wanted if n in self.moving.fences]
         log = EventLog()
-        self._decide(*self._find_inside(known, DISAPPEARS, FENCE_REMOVED, now), log)
+        rows, visits, areas = self._find_inside(known, DISAPPEARS, FENCE_REMOVED, now)
+        self._decide(rows, visits, areas, log)
         if moving:
             rows = self.last.everybody(DISAPPEARS, FENCE_REMOVED, now)
             self._follow(self.moving.find(rows, moving), log)
@@ -170,7 +171,7 @@ class FenceEngine:
 
     # Fixes
 
-    def fixes(self, fixes: Fixes) -> FenceEvents:
+    def fixes(self, fixes: FixColumns) -> FenceEvents:
         """Where entities are. A fix that is older than the last one of its entity is refused."""
         log = EventLog()
         rows = self.last.take(fixes)
@@ -315,7 +316,7 @@ HISTORY_BATCH = 100_000
 
 
 def events_of_history(
-    fixes: Fixes, fences: FenceColumns, moving: Sequence[Fence] = (), until: Time = LATEST,
+    fixes: FixColumns, fences: FenceColumns, moving: Sequence[Fence] = (), until: Time = LATEST,
     earth: bool = False,
 ) -> FenceEvents:  # fmt: skip
     """The events of all fixes, sorted by entity and time, up to and including `until`.
@@ -327,7 +328,7 @@ def events_of_history(
     engine.put_fences(fences, -NEVER)
     engine.put_moving(moving, -NEVER)
     found = [
-        engine.fixes(Fixes(*(column[begin : begin + HISTORY_BATCH] for column in fixes)))
+        engine.fixes(fixes.part(slice(begin, begin + HISTORY_BATCH)))
         for begin in range(0, len(fixes.entity), HISTORY_BATCH)
     ]
     return in_order(np.concatenate([*found, engine.advance(until)]))

@@ -7,7 +7,7 @@ from numba import njit
 
 from nearcast.columns import grow
 from nearcast.fences.areas import NEVER
-from nearcast.fences.events import EXPIRED, Fixes, Integers
+from nearcast.fences.events import EXPIRED, FixColumns, Integers
 from nearcast.fences.fence_index import COMES, DISAPPEARS, MOVE, MOVES
 from nearcast.space.motion import Time
 
@@ -43,7 +43,7 @@ class LastFixes:
             self._places = np.zeros(len(self._keys), np.int64)
             refill(self._last, self._used, self._keys, self._places)
 
-    def take(self, fixes: Fixes) -> Any:
+    def take(self, fixes: FixColumns) -> Any:
         """Rows of what the fixes mean, in their order. They are the last ones from now on."""
         rows = np.zeros(2 * len(fixes.entity), MOVE)
         where = self._locate(fixes.entity)

@@ -32,7 +32,7 @@ from nearcast.fences.events import (
     FENCE_REMOVED,
     FenceEvents,
     FenceKind,
-    Fixes,
+    FixColumns,
     LeaveReason,
 )
 from nearcast.fences.fence_index import COMES
@@ -112,7 +112,7 @@ class FenceGroup:
         return columns._replace(areas=areas)
 
 
-class EntityNumbers:
+class FeedNumbers:
     """The numbers by which engines know feeds."""
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class LiveFences:
     def __init__(self, states: RetainedStates, geometry: Geometry) -> None:
         self._states, self._geometry = states, geometry
         self._notices: ToldNotices = []
-        self._numbers = EntityNumbers()
+        self._numbers = FeedNumbers()
         self._groups: dict[GroupKey, FenceGroup] = {}
         self._filters = MATCHERS["keyed"]()  # has a subscription for each group with a filter
         self._fence_numbers, self._group_numbers = count(1), count(1)
@@ -254,7 +254,7 @@ class LiveFences:
                 self._filters.drop(group.number)
         if not self._groups:
             self._states.changes = None
-            self._numbers = EntityNumbers()
+            self._numbers = FeedNumbers()
 
     def tell_inside(
         self, now: Time, client: ClientState, active: ActiveSubscription, inside: Iterable[InFence]
@@ -379,7 +379,7 @@ class LiveFences:
         for group in groups:
             there = on_channel[group.channel]
             if group.filter is None:
-                some = fixes if there.all() else Fixes(*(column[there] for column in fixes))
+                some = fixes if there.all() else fixes.part(there)
                 self._report(group, group.engine.fixes(some))
             else:
                 passes = np.zeros(len(channels), np.bool_)
@@ -387,7 +387,7 @@ class LiveFences:
                 self._give_filtered(group, fixes, there, passes)
 
     def _give_filtered(
-        self, group: FenceGroup, fixes: Fixes, there: Any, passes: Any
+        self, group: FenceGroup, fixes: FixColumns, there: Any, passes: Any
     ) -> None:  # fmt: skip
         """Fixes that the filter accepts; the others end what the entity was to these fences.
 
@@ -400,7 +400,7 @@ class LiveFences:
         for part in parts:
             if not len(part):
                 continue
-            some = Fixes(*(column[part] for column in fixes))
+            some = fixes.part(part)
             if passes[part[0]]:
                 self._report(group, group.engine.fixes(some))
             else:
@@ -408,10 +408,10 @@ class LiveFences:
                 rejected["reason"] = LeaveReason.LEFT
                 self._report(group, rejected)
 
-    def _fixes(self, made: StatesMade) -> Fixes:
+    def _fixes(self, made: StatesMade) -> FixColumns:
         heights = [one.request.alt for one in made.accepted]
         lives = [one.request.ttl for one in made.accepted]
-        return Fixes(
+        return FixColumns(
             self._numbers.of_states(made),
             made.t,
             np.ascontiguousarray(made.table["centre"]),

@@ -718,7 +718,7 @@ class Realm:
 
     def fence_notices(self) -> list[tuple[ClientState, messages.Notice]]:
         """What has happened at fences until the time of the last event."""
-        return self._fences.take_notices(self.now) if len(self._fences) else []
+        return [*self._fences.take_notices(self.now)] if len(self._fences) else []
 
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
         """Notices of who enters and leaves, of fences, and once a second of what was withheld.

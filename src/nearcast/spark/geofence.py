@@ -1,6 +1,7 @@
 """Who entered, left, crossed or dwelt in which fence, and when: of any DataFrame of fixes."""
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
@@ -21,7 +22,7 @@ from nearcast.pipeline.geofence.packed_fences import fences_of_shapes, read_fenc
 from nearcast.space.motion import FOREVER, SECOND
 from nearcast.space.shapes import LARGEST, Shape
 from nearcast.spark.columns import ColumnReader, Columns, Number, column_names
-from nearcast.storage import PathInput
+from nearcast.storage import PathInput, RemotePath
 
 HIGHEST = 1e8  # metres; farther up nothing is near the Earth
 
@@ -76,12 +77,12 @@ def geofence(
     if order:
         selected.append(f"{reader.name(order)} AS tie")
     kept = column_names(keep)
-    if isinstance(fences, list | tuple):
-        if kept:
-            raise ColumnsError("shapes have no properties to keep")
-        packed = fences_of_shapes(fences, places.earth)
-    else:
+    if isinstance(fences, str | PathLike | RemotePath):
         packed = read_fences(fences, places.earth, kept)
+    elif kept:
+        raise ColumnsError("shapes have no properties to keep")
+    else:
+        packed = fences_of_shapes(fences, places.earth)
     frame = fixes.selectExpr(*selected)
     usable = usable_fixes(places)
     # Otherwise each event is decided by a fix.

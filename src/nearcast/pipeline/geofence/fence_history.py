@@ -27,7 +27,7 @@ from nearcast.fences.events import (
     OUTSIDE,
     FenceEvents,
     FenceKind,
-    Fixes,
+    FixColumns,
     LeaveReason,
     fixes_of,
 )
@@ -168,7 +168,7 @@ def find_events(
             fixes = columns_of_fixes(batch, numbers, places)
             step = max(1, at_once or len(numbers))
             for start in range(0, len(numbers), step):
-                some = Fixes(*(column[start : start + step] for column in fixes))
+                some = fixes.part(slice(start, start + step))
                 yield event_rows(engine.fixes(some), entities, texts, places, schema)
         yield event_rows(engine.advance(NEVER - 1), entities, texts, places, schema)
 
@@ -237,7 +237,7 @@ class EntityNumbers:
         return values.take(pa.array(numbers - first))
 
 
-def columns_of_fixes(batch: pa.RecordBatch, numbers: Any, places: FixPlaces) -> Fixes:
+def columns_of_fixes(batch: pa.RecordBatch, numbers: Any, places: FixPlaces) -> FixColumns:
     columns = [batch.column(name).to_numpy() for name in places.given]
     if places.given == DEGREES:
         columns = ecef_columns(*columns)
