@@ -146,6 +146,45 @@ def test_everything_that_python_can_do_javascript_can() -> None:
     run(story())
 
 
+def test_javascript_hears_what_happens_at_fences() -> None:
+    program = """
+        const me = await nc.connect(url, { name: "office" });
+        const geometry = { type: "Point", coordinates: [100, 0] };
+        const depot = { type: "Feature", id: "depot", geometry, properties: { radius: 5 } };
+        await me.putFences("depots", { features: [depot] });
+        const gate = await me.subscribe({ x: 0, y: 0, r: 10 }, { events: ["cross", "leave"] });
+        const depots = await me.subscribe({}, { events: ["enter", "leave"], fences: "depots" });
+        const [crossings, visits] = [gate.events(), depots.events()];
+        await me.publish({ x: -50, y: 0 }, null, { retain: true, name: "truck", ttl: 600 });
+        await me.publish({ x: 100, y: 0 }, 7, { retain: true, name: "truck", ttl: 600 });
+        const { value: cross } = await crossings.next();
+        tell([cross.event, cross.name, cross.place.x, cross.place_out.x, cross.t < cross.t_out]);
+        const { value: enter } = await visits.next();
+        tell([enter.event, enter.fence, enter.state.payload, depots.inside.size]);
+        await me.changeFences("depots", {}, ["depot"]);
+        const { value: leave } = await visits.next();
+        tell([leave.event, leave.reason, depots.inside.size]);
+        const again = await me.subscribe({ x: 100, y: 0, r: 1 }, { events: ["leave"], dwell: 0.01 });
+        const told = again.events();
+        tell([(await told.next()).value.event, (await told.next()).value.event, again.inside.size]);
+        try { again.changes(); } catch (why) { tell(why.message); }
+        me.close();
+    """
+
+    async def story() -> None:
+        async with Server(quiet()) as service:
+            told = await in_node(program, address(service), patience_s=60)
+        assert told == [
+            ["cross", "truck", -10, 10, True],
+            ["enter", "depot", 7, 1],
+            ["leave", "removed", 0],
+            ["inside", "dwell", 1],
+            "only a subscription with watch: true has changes",
+        ]
+
+    run(story())
+
+
 def test_javascript_watches_an_area() -> None:
     program = """
         const me = await nc.connect(url, { name: "watcher" });

@@ -546,7 +546,7 @@ def _packed_id(frame: bytes) -> int | None:
 def is_publish_frame(frame: bytes) -> bool:
     """Does a MessagePack frame begin as a publication does: an array, its number first?
 
-    Only those on Earth have more than 15 elements.
+    Only those on Earth or with a ttl have more than 15 elements.
     """
     if len(frame) > 1 and frame[1] == _PUBLISH and frame[0] >> 4 == 9:
         return True

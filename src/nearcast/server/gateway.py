@@ -178,7 +178,7 @@ class Gateway(ServiceHost):
 
     def end_http_entity(self, client: ClientState) -> None:
         """End an entity that published over HTTP, with its retained states."""
-        self.realm.leave(self.now(), client, expects=False)
+        self.realm.leave(self.now(), client, ends_all=True)
 
     # Requests.
 

@@ -13,7 +13,7 @@ report about them.
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import count
-from math import isnan, nan
+from math import inf, isnan, nan
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -50,8 +50,8 @@ from nearcast.service.retained_state import (
     publication_batch,
 )
 from nearcast.space.earth import lon_lat
-from nearcast.space.motion import FOREVER, SECOND, Moving, Time
-from nearcast.space.shapes import EVERYWHERE
+from nearcast.space.motion import FOREVER, SECOND, Moving, Path, Time
+from nearcast.space.shapes import LARGEST
 
 NOBODY = -1  # as subscriber: nobody's own publications
 FILTERS = 256  # different ones of fences on one node: each state is judged by all of them
@@ -71,10 +71,15 @@ ToldNotices: TypeAlias = list[tuple[ClientState, messages.FenceNotice]]
 
 
 class FenceListener(NamedTuple):
-    """Who is told about a fence."""
+    """Who is told about a fence, and which kinds of events, as bits."""
 
     client: ClientState
     active: ActiveSubscription
+    kinds: int
+
+    def counts(self, entity: "FenceEntity") -> bool:
+        """A client's own entity counts if it also wants its own publications."""
+        return entity.entity != self.client.entity or self.active.subscription.echo
 
 
 class FenceEntity(NamedTuple):
@@ -195,7 +200,7 @@ class LiveFences:
     def begin(self, now: Time, client: ClientState, active: ActiveSubscription) -> list[InFence]:
         """This subscription is a fence from now on, or follows a set. Who is inside."""
         self.advance(now)
-        listener = FenceListener(client, active)
+        listener = FenceListener(client, active, kinds_of(active.fence_options))
         key = group_key(active.subscription, active.fence_options, active.linger)
         known = self._groups.get(key)
         group = known or self._begin_group(key, active.subscription)
@@ -211,12 +216,14 @@ class LiveFences:
             events = self._put(now, group, number, active)
         group.listeners[number] = listener
         self._fences[active.slot] = group, number
-        pairs = zip(events["entity"].tolist(), events["fence"].tolist(), strict=True)
+        added = events["reason"] == FENCE_ADDED
+        self._report(group, events[~added])
+        pairs = zip(events["entity"][added].tolist(), events["fence"][added].tolist(), strict=True)
         inside = [(self._numbers.entities[one], fence) for one, fence in pairs]
         return [
             InFence(one.feed, self._feature(group, fence))
             for one, fence in inside
-            if _counts(one, listener)
+            if listener.counts(one)
         ]
 
     def change(self, now: Time, active: ActiveSubscription) -> None:
@@ -240,7 +247,7 @@ class LiveFences:
             return
         self.advance(now)
         group, number = self._fences.pop(slot)
-        client, active = group.listeners.pop(number)
+        client, active, _ = group.listeners.pop(number)
         if not group.set_name:
             group.engine.remove_fences([number], now)
         self._notices = [
@@ -274,8 +281,10 @@ class LiveFences:
     ) -> FenceEvents:
         region = active.subscription.region
         assert not isinstance(region, Formula)
-        if isinstance(region, Moving) and region.shape == EVERYWHERE:
-            region = replace(region, shape=ALL_PLACES)
+        if isinstance(region, Path):
+            region = Path(tuple(map(bounded, region.legs)))
+        else:
+            region = bounded(region)
         options = active.fence_options
         fence = Fence(
             number, region, kinds_of(options) | ENTER_AND_LEAVE,
@@ -436,8 +445,7 @@ class LiveFences:
         for event in events.tolist():
             entity, feature = self._numbers.entities[event[2]], self._feature(group, event[3])
             for listener in group.who(event[3]):
-                asked = kinds_of(listener.active.fence_options) & 1 << event[4]
-                if asked and _counts(entity, listener):
+                if listener.kinds & 1 << event[4] and listener.counts(entity):
                     notice = self._notice(event, entity, listener, feature)
                     self._notices.append((listener.client, notice))
 
@@ -476,6 +484,15 @@ def group_key(subscription: Subscription, options: FenceOptions, linger: float) 
     return subscription.channel, condition, options.fences, kinds, dwell, lingers
 
 
+def bounded(leg: Moving) -> Moving:
+    """The same, where a half-extent without bounds reaches beyond all places."""
+    shape = leg.shape
+    if inf not in (shape.rx, shape.ry):
+        return leg
+    rx, ry = min(shape.rx, LARGEST), min(shape.ry, LARGEST)
+    return replace(leg, shape=replace(shape, rx=rx, ry=ry))
+
+
 def inside_events(engine: FenceEngine, now: Time) -> FenceEvents:
     """Who is in which fence of this engine that stands still, as if the fences were new."""
     rows = engine.last.everybody(COMES, FENCE_ADDED, now)
@@ -487,8 +504,3 @@ def kinds_of(options: FenceOptions) -> int:
     """The events as bits of an engine."""
     names = {*options.events, *(("dwell",) if options.dwell is not None else ())}
     return sum(1 << KIND_NAMES.index(name) for name in names)
-
-
-def _counts(entity: FenceEntity, listener: FenceListener) -> bool:
-    """A client's own entity counts if it also wants its own publications."""
-    return entity.entity != listener.client.entity or listener.active.subscription.echo

@@ -197,22 +197,22 @@ class Realm:
         self.clients[client.slot] = None
         self._client_slots.give(client.slot)
 
-    def leave(self, now: Time, client: ClientState, expects: bool = True) -> None:
+    def leave(self, now: Time, client: ClientState, ends_all: bool = False) -> None:
         """Its subscriptions and states end. Publications that still wait are delivered.
 
-        States with a ttl stay until they expire, unless it is known not to come back (`expects`).
+        States with a ttl stay until they expire, unless it `ends_all`.
         """
         if client.left:
             return
         for entity in list(client.entities.values()):
-            self.leave(now, entity, expects)
+            self.leave(now, entity, ends_all)
         if client.owner is not None:
             del client.owner.entities[client.name]
         for active in client.subscriptions.values():
             self._advance_to(self._change_time(now, active))
             self._end_subscription(active)
         kept: set[str] = set()
-        if expects and self._ttl_used and self._states.outlive:
+        if not ends_all and self._ttl_used and self._states.outlive:
             waiting = [*self._backlog.publications(client), *self._waiting]
             kept = self._expiry.channels_to_keep(client, waiting)
         for channel in client.feeds.keys() - kept:
@@ -472,7 +472,7 @@ class Realm:
                 raise Refused(f"you do not speak for {request.name[:64]!a}")
             client = client.entities[request.name]
             if request.channel is None:
-                self.leave(now, client, expects=False)
+                self.leave(now, client, ends_all=True)
                 return
         channels = list(client.feeds) if request.channel is None else [request.channel]
         self._advance_to(self._change_time(now, None))

@@ -68,6 +68,6 @@ class StateExpiry:
     def _end(self, client: ClientState, channel: str, before: int) -> None:
         self._states.remove(client.feeds.pop(channel), before)
         if client.left and not client.feeds:
-            others = [one for one in self._departed.pop(client.name) if one is not client]
+            others = [one for one in self._departed.pop(client.name, ()) if one is not client]
             if others:
                 self._departed[client.name] = others

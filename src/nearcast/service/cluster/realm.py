@@ -83,9 +83,9 @@ class ClusterRealm(Realm):
 
     # Changes that other nodes must learn.
 
-    def leave(self, now: Time, client: ClientState, expects: bool = True) -> None:
+    def leave(self, now: Time, client: ClientState, ends_all: bool = False) -> None:
         if not client.left:
-            super().leave(now, client, expects)
+            super().leave(now, client, ends_all)
             self.history.left_entities.append(client.entity)
             # What it published on another node may wait here still: its states have ended, too.
             for waiting, _ in self._remote:
