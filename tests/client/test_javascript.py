@@ -164,7 +164,8 @@ def test_javascript_hears_what_happens_at_fences() -> None:
         await me.changeFences("depots", {}, ["depot"]);
         const { value: leave } = await visits.next();
         tell([leave.event, leave.reason, depots.inside.size]);
-        const again = await me.subscribe({ x: 100, y: 0, r: 1 }, { events: ["leave"], dwell: 0.01 });
+        const there = { x: 100, y: 0, r: 1 };
+        const again = await me.subscribe(there, { events: ["leave"], dwell: 0.01 });
         const told = again.events();
         tell([(await told.next()).value.event, (await told.next()).value.event, again.inside.size]);
         try { again.changes(); } catch (why) { tell(why.message); }
