@@ -162,7 +162,7 @@ def test_land_is_where_it_is(visit: MapVisit) -> None:
     visit.until_drawn()
     places = {
         "land": [(-100.0, 41.0), (65.0, 63.0), (133.0, -24.0), (20.0, 3.0), (175.0, 67.0),
-                 (-175.0, 66.8), (-58.0, -8.0)],
+                 (-176.5, 66.75), (-58.0, -8.0)],
         "sea": [(-140.0, 33.0), (-33.0, 41.0), (80.0, -23.0), (51.0, 41.5), (-160.0, 7.0)],
     }  # fmt: skip
     for style, some in places.items():
@@ -199,7 +199,7 @@ def test_the_whole_earth_is_seen_once_and_has_no_end_but_the_poles(visit: MapVis
     visit.page.evaluate("window.nearcast.world.closer(4)")
     box = visit.page.locator("#world").bounding_box()
     x = visit.view()[0]
-    for _ in range(8):
+    for _ in range(14):
         visit.page.mouse.move(box["x"] + 30, box["y"] + 300)
         visit.page.mouse.down()
         visit.page.mouse.move(box["x"] + 330, box["y"] + 500, steps=2)

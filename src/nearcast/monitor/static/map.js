@@ -62,22 +62,22 @@ export class EarthMap {
   }
 
   // The bounds of all entities, the short way round; null if they are within those of now.
-  around({ count, x, y }, [[west, low], [east, high]]) {
+  around({ count, x, y }, now = WHOLE) {
     if (!count) return null;
-    const ys = Array.from(y, northing), middle = (west + east) / 2;
+    const ys = Array.from(y, northing);
+    const [[west, low], [east, high]] = now, middle = (west + east) / 2;
     const inside = (lon, i) => Math.abs(this.near(lon, middle) - middle) <= (east - west) / 2
       && low <= ys[i] && ys[i] <= high;
-    if (this.bounds !== WHOLE && x.every(inside)) return null;
+    if (now !== WHOLE && x.every(inside)) return null;
     const lons = Array.from(x, (lon) => this.near(lon, 0)).sort((a, b) => a - b);
     let widest = lons[0] + TURN - lons[count - 1], first = 0; // the gap before the first one
     for (let i = 1; i < count; i++) {
       if (lons[i] - lons[i - 1] > widest) [widest, first] = [lons[i] - lons[i - 1], i];
     }
-    const [south, north] = [Math.min(...ys), Math.max(...ys)];
+    const [south, north] = ys.reduce(([least, most], y) => [Math.min(least, y), Math.max(most, y)], [EDGE, -EDGE]);
     const margin = Math.max(SMALLEST, TURN - widest, north - south) / 10;
     const left = lons[first] - margin;
-    this.bounds = [[left, south - margin], [left + TURN - widest + 2 * margin, north + margin]];
-    return this.bounds;
+    return [[left, south - margin], [left + TURN - widest + 2 * margin, north + margin]];
   }
 
   // Begins the path of an area, if the view shows a part of it; round the Earth if it must.

@@ -31,7 +31,7 @@ export class Plane {
     return centre;
   }
 
-  // Bounds for these entities, if those of now do not suffice.
+  // Bounds for these entities, on a map: those of now do not suffice, or are not given.
   around() {
     return null;
   }

@@ -59,15 +59,20 @@ export class World {
     if (left === x0 && low === y0 && right === x1 && high === y1) return;
     const margin = Math.max(right - left, high - low) / 20;
     this.bounds = [[left - margin, low - margin], [right + margin, high + margin]];
-    if (this.zoom === 1) this.fit();
+    if (this.zoom === 1) this.#frame();
   }
 
   fit() {
+    if (this.snapshot) this.bounds = this.ground.around(this.snapshot.entities) ?? this.bounds;
+    this.#frame();
+  }
+
+  #frame() {
     const [[x0, y0], [x1, y1]] = this.bounds;
     this.centre = { x: (x0 + x1) / 2, y: (y0 + y1) / 2 };
-    this.#moved = false;
-    this.#framed = null;
     this.#zoomTo(1);
+    this.centre = this.ground.limit(this.centre, this);
+    this.#moved = false;
   }
 
   closer(factor, px = this.width / 2, py = this.height / 2) {
@@ -94,7 +99,7 @@ export class World {
     const bounds = this.ground.around(this.snapshot.entities, this.bounds);
     if (bounds) {
       this.bounds = bounds;
-      this.fit();
+      this.#frame();
     }
     this.#framed = this.snapshot;
   }
