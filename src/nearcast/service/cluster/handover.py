@@ -377,11 +377,10 @@ class Handover:
 
     def _fits_into_message(self, now: Time, client: ClientState) -> bool:
         """Can it be transferred? One whose areas have too many legs and vertices stays here."""
-        versions = self._node.history.versions
         regions: list[object] = []
         for active in client.subscriptions.values():
             regions += [active.asked.region, active.subscription.region]
-            earlier = versions.of(active.slot, now - SEARCHED)
+            earlier = self._node.history.versions.of(active.slot, now - SEARCHED)
             regions += [was.subscription.region for was in earlier]
         return sum(map(region_bytes, regions)) <= MOST_AREA_BYTES
 
