@@ -1,6 +1,7 @@
 """Worlds with polygons and other outlines, on Earth and in a plane: deliveries are the truth's."""
 
 import asyncio
+import json
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,13 +10,17 @@ import pytest
 
 import nearcast
 from nearcast.client.client import Client
+from nearcast.client_protocol.limits import Limits
+from nearcast.client_protocol.messages import PublishRequest
 from nearcast.server.server import Server
+from nearcast.service.access.grants import TokenArea, contains_shape
 from nearcast.space.motion import Moving
 from nearcast.trace import reader
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
 from support.earth_areas import EarthAreas, PlaneAreas
 from support.join_targets import address, quiet, run
+from support.raw_websocket import http
 from support.scripted_nodes import until
 
 
@@ -98,15 +103,9 @@ def test_a_node_serves_the_earth_to_clients_of_both_encodings() -> None:
                 assert (entity.name, entity.lon, entity.lat, entity.alt) == ("b", 8.5, 47.5, 150.0)
                 assert high.inside == {b.entity: entity}
                 with pytest.raises(nearcast.Refused, match="this world is the Earth"):
-                    await a.ask(_plane_publication())
+                    await a.ask(PublishRequest(1.0, 2.0))
 
     run(story())
-
-
-def _plane_publication() -> Any:
-    from nearcast.client_protocol.messages import PublishRequest
-
-    return PublishRequest(1.0, 2.0)
 
 
 def test_a_client_comes_back_to_where_its_areas_are_on_earth() -> None:
@@ -135,3 +134,55 @@ def test_a_client_comes_back_to_where_its_areas_are_on_earth() -> None:
         await me.close()
 
     run(story())
+
+
+def test_http_speaks_degrees_on_earth() -> None:
+    async def story() -> None:
+        async with Server(quiet(geometry="earth")) as node:
+            said = b'{"lon": 8.5, "lat": 47.5, "alt": 20, "payload": 1, "retain": true}'
+            post = (
+                "POST /publish?name=anna HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
+            )
+            assert (await http(node, post.format(len(said)), said))[0] == 202
+            get = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            near = "/near?lon=8.5&lat=47.5&r=100"
+            for query, found in [("", 1), ("&low=10&high=30", 1), ("&low=21", 0), ("&alt=900", 0)]:
+                status, _, body = await http(node, get.format(near + query))
+                assert (status, len(json.loads(body)["entities"])) == (200, found)
+            entity = json.loads((await http(node, get.format("/entities/anna")))[2])
+            assert (entity["lon"], entity["lat"], entity["alt"]) == (8.5, 47.5, 20.0)
+            assert "x" not in entity
+            plane = b'{"x": 1, "y": 2}'
+            status, _, body = await http(node, post.format(len(plane)), plane)
+            assert status == 400
+            assert b"this world is the Earth: a publication has lon and lat there" in body
+            assert (await http(node, get.format("/near?x=1&y=2&r=3")))[0] == 400
+
+    run(story())
+
+
+def test_the_legs_of_all_paths_of_a_client_are_limited() -> None:
+    async def story() -> None:
+        limits = Limits(subscriptions=3, legs=300)
+        async with nearcast.World(geometry="earth", limits=limits) as world:
+            me = await world.join("me")
+            way = nearcast.great_circle_path(nearcast.earth_disc(0, 0, 10), [(4, 0)], 100.0)
+            first, second = [await me.subscribe(way) for _ in range(2)]
+            with pytest.raises(nearcast.Refused, match="at most 900 legs of about 1 km, and with"):
+                await me.subscribe(way)
+            await second.move(nearcast.earth_disc(0, 0, 10))
+            await me.subscribe(way)
+            await first.move(way)  # its own legs are replaced
+
+    run(story())
+
+
+def test_tokens_have_areas_on_earth() -> None:
+    area = TokenArea(lon=8.5, lat=47.5, r=1000).shape
+    inside, outside = nearcast.earth_disc(8.5, 47.5, 900), nearcast.earth_disc(8.5, 47.5, 1100)
+    assert contains_shape(area, inside) and not contains_shape(area, outside)
+    small = [(8.499, 47.499), (8.501, 47.499), (8.501, 47.501)]
+    assert contains_shape(area, nearcast.earth_polygon([small]))
+    for wrong in (TokenArea(lon=8.5), TokenArea(x=1), TokenArea(lon=8.5, lat=47.5, rx=3)):
+        with pytest.raises(ValueError, match="token"):
+            _ = wrong.shape

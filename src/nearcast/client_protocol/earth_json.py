@@ -7,16 +7,13 @@ ground, and a number of at most 12 decimals is the same again.
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise, starmap
-from math import asin, dist, isfinite, sin
+from math import dist, isfinite
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nearcast.space.earth import (
-    DEGREE,
-    ECCENTRICITY2,
     EQUATORIAL_RADIUS,
-    POLAR_RADIUS,
     Ecef,
     central_angle,
     ecef,
@@ -30,16 +27,17 @@ from nearcast.space.earth_shapes import (
     earth_point,
     great_circle_path,
 )
-from nearcast.space.geojson import geojson_from_shape, shape_from_geojson
+from nearcast.space.geojson import geojson_from_shape, shape_from_geojson, surface_metres
 from nearcast.space.motion import SECOND, Moving, Path
 from nearcast.space.outline_shapes import earth_sector
 from nearcast.space.outlines import BALL, CORRIDOR, POLYGON, SECTOR, WHOLE, Outline, numbers
-from nearcast.space.shapes import Shape, ShapeKind
+from nearcast.space.shapes import Shape, ShapeKind, point
 
 if TYPE_CHECKING:
     from nearcast.client_protocol.geometry_json import Area
 
 DECIMALS = 12  # of a degree: a tenth of a micrometre
+SHORT_METRES = 6  # decimals of metres
 SAME_PLACE = 2e-9  # metres: the last digits of ECEF
 SAME_WAY = 1e-9  # radians beside a great circle: 6 mm on the ground
 OUTLINES = 65_536  # altitudes of which the outline is kept
@@ -192,12 +190,10 @@ def degrees_of(place: Sequence[float]) -> tuple[float, float]:
     return short if dist(ecef(*short), place) <= SAME_PLACE else (lon, lat)
 
 
-def metres_of(chord: float, lat: float) -> float:
-    """What `space.earth.chord_of` makes this chord of, at this latitude."""
-    sine = sin(lat * DEGREE)
-    radius = POLAR_RADIUS / (1.0 - ECCENTRICITY2 * sine * sine)
-    metres = 2.0 * radius * asin(min(1.0, chord / (2.0 * radius)))
-    short = round(metres, 6)
+def _metres_of(place: Sequence[float], chord: float) -> float:
+    """Along the surface from a place, of few decimals if these are it."""
+    metres = surface_metres(point(*place), chord)
+    short = round(metres, SHORT_METRES)
     return short if abs(short - metres) <= SAME_PLACE else metres
 
 
@@ -207,8 +203,9 @@ def earth_publication_fields(shape: Shape) -> dict[str, Any]:
     flat = outline is None or (outline.form == WHOLE and outline.low == outline.high)
     if shape.kind == ShapeKind.BOX or not flat:
         raise ValueError("on Earth a publication is a point or a disc, with an altitude or without")
-    lon, lat = degrees_of((shape.x, shape.y, shape.z))
-    metres = metres_of(shape.rx, lat) if shape.kind == ShapeKind.DISC else None
+    place = _centre(shape)
+    lon, lat = degrees_of(place)
+    metres = _metres_of(place, shape.rx) if shape.kind == ShapeKind.DISC else None
     return {"lon": lon, "lat": lat, "alt": None if outline is None else outline.low, "r": metres}
 
 
@@ -253,7 +250,7 @@ def _shape_fields(shape: Shape) -> dict[str, Any]:
         return {"geometry": geometry, "half_width": outline.size, **heights}
     if outline.form == SECTOR:
         lon, lat = degrees_of(flat[:3])
-        view = {"lon": lon, "lat": lat, "r": metres_of(outline.size, lat)}
+        view = {"lon": lon, "lat": lat, "r": _metres_of(flat[:3], outline.size)}
         return {**view, "sector": (flat[9], flat[10]), **heights}
     lon, lat = degrees_of(_centre(shape))
     if shape.kind == ShapeKind.BOX:
@@ -262,7 +259,7 @@ def _shape_fields(shape: Shape) -> dict[str, Any]:
         return {"lon": lon, "lat": lat, "alt": outline.low, "r": outline.size}
     if shape.kind == ShapeKind.POINT:
         return {"lon": lon, "lat": lat, "alt": low}
-    return {"lon": lon, "lat": lat, "r": metres_of(shape.rx, lat), **heights}
+    return {"lon": lon, "lat": lat, "r": _metres_of(_centre(shape), shape.rx), **heights}
 
 
 def _centre(shape: Shape) -> Ecef:

@@ -37,7 +37,7 @@ from nearcast.matching.filters import count_steps
 from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.publication import check_attributes
-from nearcast.model.subscription import Formula, Subscription, Value
+from nearcast.model.subscription import Formula, Region, Subscription, Value
 from nearcast.model.variables import bind
 from nearcast.service.client_state import (
     AcceptedPublication,
@@ -68,7 +68,7 @@ from nearcast.service.retained_state import (
 from nearcast.service.state_expiry import StateExpiry
 from nearcast.service.state_listing import closest_first, list_states
 from nearcast.service.throttling import KEPT, Throttle, check_throttle_options
-from nearcast.space.motion import Time
+from nearcast.space.motion import Path, Time
 from nearcast.space.outlines import Outline
 from nearcast.trace.recorder import Recorder
 
@@ -327,16 +327,34 @@ class Realm:
     def _check_steps(
         self, client: ClientState, before: ActiveSubscription | None, wanted: Subscription
     ) -> int:
-        """How many steps its formula and filter take; Refused if that is too much for a client."""
+        """How many steps its formula, filter and outline take; Refused if that is too much for a
+        client, or if its paths have too many legs."""
+        self._check_legs(client, before, wanted.region)
         cost = sum(count_steps(wanted))
         if cost > (before.steps if before else 0):
             total = cost + sum(s.steps for s in client.subscriptions.values() if s is not before)
             if total > self.limits.steps:
                 raise Refused(
-                    f"the formulas and filters of a client take at most {self.limits.steps} steps,"
-                    f" and with this one yours take {total}"
+                    f"the formulas, filters and outlines of a client take at most"
+                    f" {self.limits.steps} steps, and with this one yours take {total}"
                 )
         return cost
+
+    def _check_legs(
+        self, client: ClientState, before: ActiveSubscription | None, region: Region
+    ) -> None:
+        """On Earth a path has more legs than places that it goes to."""
+        if self.geometry == EARTH and isinstance(region, Path):
+            most = self.limits.legs * self.limits.subscriptions
+            others = [
+                s.subscription.region for s in client.subscriptions.values() if s is not before
+            ]
+            legs = [len(one.legs) for one in (region, *others) if isinstance(one, Path)]
+            if sum(legs) > most:
+                raise Refused(
+                    f"the paths of a client on Earth have at most {most} legs of about 1 km, and"
+                    f" with this one yours have {sum(legs)}"
+                )
 
     def _before_change(self, t: Time, active: ActiveSubscription) -> None:
         """The subscription changes at `t`. A cluster keeps the old version for a while."""

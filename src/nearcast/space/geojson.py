@@ -138,7 +138,7 @@ def geojson_from_shape(shape: Shape, earth: bool = False) -> dict[str, Any]:
         if shape.kind == DISC:
             is_ball = o is not None and o.form == BALL
             on_surface = earth and not is_ball
-            properties["radius"] = _metres(shape, shape.rx) if on_surface else shape.rx
+            properties["radius"] = surface_metres(shape, shape.rx) if on_surface else shape.rx
     if o is not None and o.form != BALL and shape.kind != POINT:
         heights = {"low": o.low, "high": o.high}
         properties |= {name: height for name, height in heights.items() if abs(height) < inf}
@@ -165,7 +165,7 @@ def _outline_geometry(shape: Shape, properties: dict[str, Any]) -> dict[str, Any
     assert o.form == SECTOR
     properties["direction"], properties["angle"] = flat[9:11] if o.earth else flat[2:4]
     apex = point(*flat[:3]) if o.earth else point(shape.x + flat[0], shape.y + flat[1])
-    properties["radius"] = _metres(apex, o.size) if o.earth else o.size
+    properties["radius"] = surface_metres(apex, o.size) if o.earth else o.size
     return _point_geometry(apex, o.earth)
 
 
@@ -192,7 +192,7 @@ def _polygon_geometry(rings: list[list[tuple[float, float]]]) -> dict[str, Any]:
     return {"type": "MultiPolygon", "coordinates": parts}
 
 
-def _metres(shape: Shape, chord: float) -> float:
+def surface_metres(shape: Shape, chord: float) -> float:
     """Along the surface: the inverse of `earth.chord_of`."""
     sine = sin(lon_lat(shape.x, shape.y, shape.z)[1] * DEGREE)
     radius = POLAR_RADIUS / (1.0 - ECCENTRICITY2 * sine * sine)

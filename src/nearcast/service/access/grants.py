@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
+from nearcast.client_protocol.earth_json import earth_place_shape, refuse_plane_fields
 from nearcast.client_protocol.geometry_json import shape_from_fields
 from nearcast.model.subscription import Formula, Region
 from nearcast.space.motion import Moving, Path
@@ -58,19 +59,29 @@ class Channels:
 
 
 class TokenArea(Struct, frozen=True, forbid_unknown_fields=True):
-    """An area as tokens write it: a disc (r) or a box (rx, ry, rz) that stands still."""
+    """An area as tokens write it: a disc (r) or a box (rx, ry, rz) that stands still.
 
-    x: float
-    y: float
+    On Earth it is a disc of `r` metres around lon and lat.
+    """
+
+    x: float | None = None
+    y: float | None = None
     z: float = 0.0
     r: float | None = None
     rx: float | None = None
     ry: float | None = None
     rz: float | None = None
+    lon: float | None = None
+    lat: float | None = None
 
     @property
     def shape(self) -> Shape:
         """ValueError if the numbers do not fit together."""
+        if self.lon is not None and self.lat is not None:
+            refuse_plane_fields("the area of a token", self)
+            return earth_place_shape(self.lon, self.lat, None, self.r)
+        if self.x is None or self.y is None:
+            raise ValueError("the area of a token needs x and y, or lon and lat")
         return shape_from_fields(self.x, self.y, self.z, self.r, self.rx, self.ry, self.rz)
 
 

@@ -46,7 +46,7 @@ from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.subscription import Formula, NodeId
 from nearcast.node import Message, Outbox
-from nearcast.protocols.voronoi.records import leg
+from nearcast.protocols.voronoi.records import leg, region_bytes
 from nearcast.service.access.permission import may_listen
 from nearcast.service.client_state import ActiveSubscription, ClientState
 from nearcast.service.cluster.messages import (
@@ -100,6 +100,7 @@ ELSEWHERE = "another node serves you now"
 HAD: Time = 5 * SECOND
 MOST_FORWARDED = 1000  # requests kept for a client that may come back
 MOST_HOMES = 250
+MOST_AREA_BYTES = 800_000  # of a client's areas: `wire.LONGEST` leaves room for its states
 
 
 class OfferedClient(Struct):
@@ -366,13 +367,22 @@ class Handover:
         for ticket, offer in claimed.items():
             if self._node.realm.publications_waiting(offer.client):
                 self.claimed[ticket] = offer  # its own publications are delivered first
-            elif offer.is_valid:
+            elif offer.is_valid and self._fits_into_message(now, offer.client):
                 passed = self._release_client(now, ticket, offer)
                 self._send(offer.to, passed)
                 until = now + TAKE_BACK
                 self._departing[ticket] = DepartingClient(offer.connection, offer.to, passed, until)
             else:
                 self._send(offer.to, HandoverCancelled(ticket))
+
+    def _fits_into_message(self, now: Time, client: ClientState) -> bool:
+        """Can it be transferred? One whose areas have too many legs and vertices stays here."""
+        regions: list[object] = []
+        for active in client.subscriptions.values():
+            regions += [active.asked.region, active.subscription.region]
+            earlier = self._node.history.versions.of(active.slot, now - SEARCHED)
+            regions += [was.subscription.region for was in earlier]
+        return sum(map(region_bytes, regions)) <= MOST_AREA_BYTES
 
     def _release_client(self, now: Time, ticket: str, offer: OfferedClient) -> ClientTransfer:
         """Stops serving a client, and returns its state."""
