@@ -168,7 +168,7 @@ def find_events(
             fixes = columns_of_fixes(batch, numbers, places)
             step = max(1, at_once or len(numbers))
             for start in range(0, len(numbers), step):
-                some = Fixes(*(column[start : start + step] for column in fixes))
+                some = Fixes._make(column[start : start + step] for column in fixes)
                 yield event_rows(engine.fixes(some), entities, texts, places, schema)
         yield event_rows(engine.advance(NEVER - 1), entities, texts, places, schema)
 
