@@ -16,7 +16,7 @@ from nearcast.pipeline.geofence import packed_fences
 from nearcast.space.outline_shapes import earth_polygon, polygon
 from nearcast.space.shapes import Shape, disc
 from nearcast.spark import ColumnsError, geofence
-from support.fence_oracle import Disc, Fix, Polygon, pair_events
+from support.fence_oracle import Disc, Fix, Polygon, pair_events, transitions
 from support.fence_worlds import STEP
 
 BOX = [[(4.0, -1.0), (6.0, -1.0), (6.0, 1.0), (4.0, 1.0)]]
@@ -76,7 +76,8 @@ def test_events_are_those_of_the_definition_in_any_order_and_partitioning(
     due = Counter[Any]()
     for who, fixes in entities.items():
         for n, area in enumerate(areas):
-            for told in pair_events(area, fixes, 2 * STEP, STEP, last):
+            moves = transitions(area, fixes, last)
+            for told in pair_events(moves, 2 * STEP, STEP, last):
                 due[who, f"f{n}", told.known, told.t, told.t_out or None] += 1
     assert len(due) > 500
     assert Counter((row.entity, row.fence, row.fix_t, row.t, row.t_out) for row in found) == due

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql.functions import expr
-from pyspark.sql.types import DataType, IntegralType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DataType, IntegralType, StringType, TimestampType
 
 from nearcast.errors import ColumnsError
 from nearcast.pipeline.geofence.fence_history import (
@@ -21,7 +21,7 @@ from nearcast.pipeline.geofence.fence_history import (
 from nearcast.pipeline.geofence.packed_fences import fences_of_shapes, read_fences, send_fences
 from nearcast.space.motion import FOREVER, SECOND
 from nearcast.space.shapes import LARGEST, Shape
-from nearcast.spark.columns import ColumnReader, Columns, Number, column_names
+from nearcast.spark.columns import ColumnReader, Columns, Number, column_names, quote_name
 from nearcast.storage import PathInput, RemotePath
 
 HIGHEST = 1e8  # metres; farther up nothing is near the Earth
@@ -66,16 +66,15 @@ def geofence(
         raise ColumnsError("fixes must not be a stream: a live service reports events of those")
     rules = fence_rules(events, dwell, linger)
     places = fix_places(z, lon, lat, alt)
-    columns = dict(zip(places.given, (lon, lat) if lon else (x, y, z), strict=False))
-    selected = [f"{reader.name(entity, StringType, IntegralType)} AS entity"]
-    selected.append(f"{reader.time(t)} AS t")
-    selected += [f"{reader.number(column or '')} AS {name}" for name, column in columns.items()]
-    if alt:
-        selected.append(f"{height_in_range(reader.number(alt))} AS height")
-    if ttl is not None:
-        selected.append(f"{ttl_in_micros(reader, ttl)} AS ttl")
-    if order:
-        selected.append(f"{reader.name(order)} AS tie")
+    named = [name for name in ((lon, lat) if places.earth else (x, y, z)) if name]
+    selected = [
+        f"{reader.name(entity, StringType, IntegralType)} AS entity",
+        f"{reader.time(t)} AS t",
+        *(f"{reader.number(c)} AS {n}" for n, c in zip(places.given, named, strict=True)),
+        *([f"{height_in_range(reader.number(alt))} AS height"] if alt else []),
+        *([f"{ttl_in_micros(reader, ttl)} AS ttl"] if ttl is not None else []),
+        *([f"{reader.name(order)} AS tie"] if order else []),
+    ]
     kept = column_names(keep)
     if isinstance(fences, str | PathLike | RemotePath):
         packed = read_fences(fences, places.earth, kept)
@@ -93,13 +92,7 @@ def geofence(
         frame = frame.observe(observation, expr("count(1)").alias("fixes"), skipped)
     sent = send_fences(fixes.sparkSession, packed)
     found = fence_events(frame.where(usable), sent, rules, places, kept, until)
-    kind = reader.kind(t)
-    return found.selectExpr(
-        *(
-            f"{moment(name, kind)} AS {name}" if name in ("t", "fix_t", "t_out") else f"`{name}`"
-            for name in found.columns
-        )
-    )
+    return found.selectExpr(*(shown_column(name, reader.kind(t)) for name in found.columns))
 
 
 def fix_places(z: str | None, lon: str | None, lat: str | None, alt: str | None) -> FixPlaces:
@@ -142,11 +135,11 @@ def ttl_in_micros(reader: ColumnReader, ttl: Number) -> str:
     return f"CASE WHEN {seconds} < 1e10D THEN {whole} END"
 
 
-def moment(name: str, kind: DataType) -> str:
-    """Microseconds as the type of time that fixes have."""
+def shown_column(name: str, kind: DataType) -> str:
+    """A column of events; times have the type of those of the fixes."""
+    if name not in ("t", "fix_t", "t_out") or isinstance(kind, IntegralType):
+        return quote_name(name)
     if isinstance(kind, TimestampType):
-        return f"timestamp_micros({name})"
-    if isinstance(kind, TimestampNTZType):
-        passed = f"make_dt_interval(0, 0, 0, CAST({name} AS DECIMAL(20, 0)) / 1000000)"
-        return f"TIMESTAMP_NTZ'1970-01-01 00:00:00' + {passed}"
-    return name
+        return f"timestamp_micros({name}) AS {name}"
+    passed = f"make_dt_interval(0, 0, 0, CAST({name} AS DECIMAL(20, 0)) / {SECOND})"
+    return f"TIMESTAMP_NTZ'1970-01-01 00:00:00' + {passed} AS {name}"

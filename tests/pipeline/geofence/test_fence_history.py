@@ -28,7 +28,7 @@ from nearcast.pipeline.geofence.packed_fences import (
     texts,
 )
 from support.examples import examples
-from support.fence_oracle import Fix, Polygon, Told, fix_events, pair_events
+from support.fence_oracle import Fix, Polygon, Told, fix_events, pair_events, transitions
 from support.fence_worlds import areas, durations, histories, put_area
 
 EVERY_EVENT = ("enter", "leave", "cross", "inside", "outside")
@@ -83,7 +83,8 @@ def test_events_are_those_of_the_definition_however_fixes_are_cut(
     assert all((row["x_out"] is None) == (row["kind"] != "cross") for row in rows)
     for number, fixes in enumerate(entities):
         for fence, area in enumerate(shapes):
-            due = pair_events(area, fixes, dwell, linger, LATE) + fix_events(area, fixes)
+            moves = transitions(area, fixes, LATE)
+            due = pair_events(moves, dwell, linger, LATE) + fix_events(area, fixes)
             assert as_told(rows, f"entity {number}", f"fence {fence}") == sorted(due)
 
 
@@ -102,7 +103,7 @@ def test_a_worker_reads_fences_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SentFences, "receive", lambda self: received.append(1) or receive(self))
     square, other = ([(0, 0), (4, 0), (4, 4), (0, 4)],), ([(1, 0), (4, 0), (4, 4)],)
     schema = event_schema(PLANE, StringType(), ())
-    inside = [[Fix(0, (2, 2))]]
+    inside = [[Fix(0, (3, 1))]]
     for shape, count in ((square, 1), (square, 1), (other, 2), (square, 3)):
         work = find_events(
             packed([Polygon(shape)]), fence_rules(("enter",), None, 0), FixPlaces(PLANE, PLANE),
