@@ -33,11 +33,10 @@ from nearcast.client_protocol.payloads import MAX_NESTING
 from nearcast.columns import SlotAllocator, grow
 from nearcast.errors import Busy, Refused
 from nearcast.matching import MATCHERS
-from nearcast.matching.filters import count_steps
 from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.publication import check_attributes
-from nearcast.model.subscription import Formula, Region, Subscription, Value
+from nearcast.model.subscription import Formula, Subscription, Value
 from nearcast.model.variables import bind
 from nearcast.service.client_state import (
     AcceptedPublication,
@@ -67,8 +66,9 @@ from nearcast.service.retained_state import (
 )  # fmt: skip
 from nearcast.service.state_expiry import StateExpiry
 from nearcast.service.state_listing import closest_first, list_states
+from nearcast.service.subscription_cost import check_cost
 from nearcast.service.throttling import KEPT, Throttle, check_throttle_options
-from nearcast.space.motion import Path, Time
+from nearcast.space.motion import Time
 from nearcast.space.outlines import Outline
 from nearcast.trace.recorder import Recorder
 
@@ -243,7 +243,7 @@ class Realm:
             check_throttle_options(throttle_options, wanted.region)
             t = self._change_time(now, before)
             subscription = wanted.stamped(client.entity, t)
-            cost = self._check_steps(client, before, subscription)
+            cost = check_cost(client, before, subscription, self.limits, self.geometry)
             options = FenceOptions(tuple(request.events), request.dwell, request.fences)
             linger = request.linger
             if linger is None:
@@ -293,7 +293,7 @@ class Realm:
                 raise Refused("a subscription to a set of fences has no area")
             if active.fence_options:
                 self._fences.check(subscription, active.fence_options, active.linger)
-            cost = self._check_steps(client, active, subscription)
+            cost = check_cost(client, active, subscription, self.limits, self.geometry)
         except ValueError as why:
             raise as_refusal(why) from None
         active.steps = cost
@@ -311,7 +311,7 @@ class Realm:
             t = self._change_time(now, active)
             wanted = active.asked.tuned(request.variables)
             subscription = wanted.rebound(active.subscription, t)
-            cost = self._check_steps(client, active, subscription)
+            cost = check_cost(client, active, subscription, self.limits, self.geometry)
         active.steps = cost
         self._before_change(t, active)
         self._apply_change(t, active, wanted, subscription)
@@ -323,38 +323,6 @@ class Realm:
         self._advance_to(self._change_time(now, active))
         self._end_subscription(active)
         del client.subscriptions[active.number]
-
-    def _check_steps(
-        self, client: ClientState, before: ActiveSubscription | None, wanted: Subscription
-    ) -> int:
-        """How many steps its formula, filter and outline take; Refused if that is too much for a
-        client, or if its paths have too many legs."""
-        self._check_legs(client, before, wanted.region)
-        cost = sum(count_steps(wanted))
-        if cost > (before.steps if before else 0):
-            total = cost + sum(s.steps for s in client.subscriptions.values() if s is not before)
-            if total > self.limits.steps:
-                raise Refused(
-                    f"the formulas, filters and outlines of a client take at most"
-                    f" {self.limits.steps} steps, and with this one yours take {total}"
-                )
-        return cost
-
-    def _check_legs(
-        self, client: ClientState, before: ActiveSubscription | None, region: Region
-    ) -> None:
-        """On Earth a path has more legs than places that it goes to."""
-        if self.geometry == EARTH and isinstance(region, Path):
-            most = self.limits.legs * self.limits.subscriptions
-            others = [
-                s.subscription.region for s in client.subscriptions.values() if s is not before
-            ]
-            legs = [len(one.legs) for one in (region, *others) if isinstance(one, Path)]
-            if sum(legs) > most:
-                raise Refused(
-                    f"the paths of a client on Earth have at most {most} legs of about 1 km, and"
-                    f" with this one yours have {sum(legs)}"
-                )
 
     def _before_change(self, t: Time, active: ActiveSubscription) -> None:
         """The subscription changes at `t`. A cluster keeps the old version for a while."""

@@ -38,7 +38,8 @@ LATE = 2**40
 def packed(shapes: list[Any]) -> SentFences:
     columns = joined([put_area(number, shape) for number, shape in enumerate(shapes)])
     fences = PackedFences(columns, texts([f"fence {n}" for n in range(len(shapes))]), {})
-    return send_fences(None, fences)  # type: ignore[arg-type]
+    spark: Any = None  # nothing is sent
+    return send_fences(spark, fences)
 
 
 def batches(entities: list[list[Fix]], cuts: list[int]) -> list[pa.RecordBatch]:
