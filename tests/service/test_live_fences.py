@@ -32,7 +32,7 @@ from nearcast.service.live_fences import KIND_NAMES
 from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND
 from support.examples import examples
-from support.fence_oracle import Disc, Fix, Polygon, fix_events, pair_events
+from support.fence_oracle import Disc, Fix, Polygon, fix_events, pair_events, transitions
 from support.fence_worlds import STEP, areas, durations, histories
 from support.realm_histories import RealmHarness
 
@@ -127,7 +127,8 @@ def test_events_are_those_of_the_definition(
         told += here.flush(0) if here.realm.waiting else here.tick(0)
     for client, fixes in enumerate(histories, 1):
         for number, (area, dwell, linger) in enumerate(fences):
-            expected = pair_events(area, fixes, dwell, linger, LATE) + fix_events(area, fixes)
+            moves = transitions(area, fixes, LATE)
+            expected = pair_events(moves, dwell, linger, LATE) + fix_events(area, fixes)
             found = [
                 (one.t, one.event, one.reason, one.t_out)
                 for one in told
