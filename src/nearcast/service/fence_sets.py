@@ -123,7 +123,7 @@ def prepare_fences(
             raise Refused(f"feature {place}: its id {str(which)[:64]!a} occurs twice")
         try:
             shapes.append(_read_shape(feature, limits, geometry))
-        except ValueError as why:
+        except (ValueError, Refused) as why:
             reason = " ".join(str(why)[:300].split())
             raise Refused(f"feature {str(which)[:64]!a}: {reason}") from None
         ids[which] = None

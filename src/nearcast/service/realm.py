@@ -217,6 +217,8 @@ class Realm:
             kept = self._expiry.channels_to_keep(client, waiting)
         for channel in client.feeds.keys() - kept:
             self._states.remove(client.feeds.pop(channel), self._next_publication)
+            if self._ttl_used:
+                self._unretain(client, channel)
         self._advance_to(now)
         self._fences.advance(self.now)
         client.subscriptions.clear()
@@ -469,7 +471,10 @@ class Realm:
 
     def _withdraw(self, client: ClientState, channel: str) -> None:
         self._states.remove(client.feeds.pop(channel), self._next_publication)
-        # What still waits is published later: it is delivered, but not retained.
+        self._unretain(client, channel)
+
+    def _unretain(self, client: ClientState, channel: str) -> None:
+        """What still waits is published later: it is delivered, but not retained."""
         for slot, one in enumerate(self._waiting):
             if one.unretain(client, channel):
                 clear_retain(self._waiting_rows, slot)
