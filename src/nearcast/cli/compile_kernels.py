@@ -13,6 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from nearcast.demo import engine_comparison
+from nearcast.fences.areas import Fence, columns_of, polygon_columns
+from nearcast.fences.events import fixes_of
+from nearcast.fences.fence_state import FenceEngine
 from nearcast.matching.grid import GridMatcher
 from nearcast.model.subscription import Subscription
 from nearcast.pipeline.jobs.note_replay import FACTS, replay_links, replay_owners
@@ -34,6 +37,16 @@ def use_grid() -> None:
     grid = GridMatcher()
     grid.put(Subscription(1, 1, Moving(disc(0.0, 0.0, 1.0))))
     grid.move_many(np.array([1]), np.zeros((1, 3)), 0)
+
+
+def use_fences() -> None:
+    """A fence of each kind that has kernels of its own, and an entity that crosses them."""
+    engine = FenceEngine()
+    square = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
+    engine.put_fences(polygon_columns([1, 2, 3, 4, 5], square * 5, range(0, 20, 4), [1] * 5), 0)
+    engine.put_fences(columns_of([Fence(6, Moving(disc(0.0, 0.0, 1.0)), 63, dwell=1)], 0), 0)
+    engine.fixes(fixes_of([1, 1], [0, 1], [(-2.0, 0.5), (2.0, 0.5)]))
+    engine.withdraw([1], 2)
 
 
 def use_pipeline(trace: Path) -> None:
@@ -71,6 +84,7 @@ def compile_kernels() -> None:
     local_diagram.warm_up()
     engine_comparison.warm()
     use_grid()
+    use_fences()
     use_round_model()
     with TemporaryDirectory() as folder:
         use_simulator(Path(folder))
