@@ -50,7 +50,13 @@ def found_by(index: FenceIndex, rows: Any) -> Visits:
     numbers = index.areas["number"]
     found = index.find(rows)
     visits = {
-        (int(v["row"]), int(numbers[v["slot"]]), float(v["s_in"]), float(v["s_out"])) for v in found
+        (
+            int(v["row"]),
+            int(numbers[v["slot"]]),
+            round(float(v["s_in"]), 9),
+            round(float(v["s_out"]), 9),
+        )
+        for v in found
     }
     assert len(visits) == len(found)
     return visits
@@ -65,7 +71,7 @@ def found_alone(fences: FenceColumns, rows: Any) -> Visits:
         for area in fences.areas:
             inside = [contains(area, *fences[1:], p) for p in (p0, p1)]
             count = find_visits(area, *fences[1:], p0, p1, *inside, spans)
-            visits |= {(i, int(area["number"]), *span) for span in spans[:count].tolist()}
+            visits |= {(i, int(area["number"]), *span) for span in spans[:count].round(9).tolist()}
     return visits
 
 

@@ -126,7 +126,7 @@ def visit_polygon(area: Any, table: Any, p0: Any, p1: Any, spans: Any) -> Any:
     _, coordinates, starts, _, firsts, edges = table
     x0, y0 = settle(p0[0] - area.x), settle(p0[1] - area.y)
     x1, y1 = settle(p1[0] - area.x), settle(p1[1] - area.y)
-    dx, dy = x1 - x0, y1 - y0
+    dx, dy = p1[0] - p0[0], p1[1] - p0[1]  # as `find_visits` has it, to the last digit
     west, east = min(x0, x1), max(x0, x1)
     south, north = min(y0, y1), max(y0, y1)
     first = slab_of(south, area.ry, area.slabs)
