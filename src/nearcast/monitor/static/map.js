@@ -15,7 +15,7 @@ const UNITS = 160; // of `land.bin` in a degree
 const POLAR_RADIUS = 6_356_752.3, ECCENTRICITY2 = 0.00669438; // WGS84, in metres
 const METRES = 111_319.5; // of a degree on the equator
 const CLOSEST = 5e5; // pixels for a degree: 0.2 m each
-const SMALLEST = 0.02; // degrees across that are shown of a single place
+const SMALLEST = 0.03; // degrees that are shown around a single place, at least
 const ROUND = 20; // pixels: a disc whose radius is smaller is drawn as a circle
 const STEPS = [30, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001];
 const APART = 90; // pixels between meridians, at least
@@ -75,7 +75,7 @@ export class EarthMap {
       if (lons[i] - lons[i - 1] > widest) [widest, first] = [lons[i] - lons[i - 1], i];
     }
     const [south, north] = ys.reduce(([least, most], y) => [Math.min(least, y), Math.max(most, y)], [EDGE, -EDGE]);
-    const margin = Math.max(SMALLEST, TURN - widest, north - south) / 10;
+    const margin = Math.max(SMALLEST, (TURN - widest) / 10, (north - south) / 10);
     const left = lons[first] - margin;
     return [[left, south - margin], [left + TURN - widest + 2 * margin, north + margin]];
   }
@@ -164,16 +164,16 @@ export class EarthMap {
   }
 }
 
-// Adds a ring or a border; of a shore only what is one: Antarctica does not end at the map's edge.
+// Adds a ring or a border; of a shore only what is one: some land is cut at longitude 180, but does
+// not end there.
 function addLine(path, places, at, shore) {
   const end = shore ? places.length + 2 : places.length;
-  let lastX = NaN, lastY = NaN, cut = true;
+  let lastX = NaN, lastY = NaN, cut = false;
   for (let k = 0; k < end; k += 2) {
     const i = k % places.length;
-    const [px, py] = at(i);
-    if (Math.abs(px - lastX) + Math.abs(py - lastY) < 0.8 && k < end - 2) continue;
-    const edge = shore && places[i + 1] === -EDGE;
-    if (cut || edge) path.moveTo(px, py);
+    const [px, py] = at(i), edge = shore && Math.abs(places[i]) === EDGE;
+    if (!edge && k < end - 2 && Math.abs(px - lastX) + Math.abs(py - lastY) < 0.8) continue;
+    if (k === 0 || (edge && cut)) path.moveTo(px, py);
     else path.lineTo(px, py);
     [lastX, lastY, cut] = [px, py, edge];
   }
