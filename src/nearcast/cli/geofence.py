@@ -88,7 +88,7 @@ def run_geofence(arguments: argparse.Namespace) -> int:
                 with_ttl(fixes.frame, arguments.ttl), send_fences(spark, fences), rules,
                 fixes.places, until=fixes.until,
             )  # fmt: skip
-            found = write_events(with_times(events, fixes.calendar), out)
+            found = write_events(with_times(events, fixes.calendar), out.resolve())
             read = counts()
         finally:
             spark.stop()

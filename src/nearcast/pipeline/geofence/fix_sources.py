@@ -53,7 +53,7 @@ class FixCounts(NamedTuple):
 def open_source(source: AnyPath) -> OpenedTrace | AnyPath:
     """The trace, or the file, if there is such a one."""
     if source.is_dir() or holds_trace(source):
-        traces = open_traces([source])
+        traces = open_traces([source.resolve()])  # workers have folders of their own
         if len(traces) > 1:
             raise ValueError(f"{source} has {len(traces)} traces: name one of them")
         return traces[0]
