@@ -39,6 +39,12 @@ SENSIBLE: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("retain", "echo", "watch"), st.booleans()),
     **dict.fromkeys(("name", "channel", "token"), st.sampled_from(["", "", "a", "é", "n" * 70])),
     **dict.fromkeys(("lon", "lat", "alt"), st.sampled_from([None, None, None, 1.0])),
+    **dict.fromkeys(("ttl", "dwell"), st.sampled_from([None, None, 0, 5, -1])),
+    "events": st.lists(st.sampled_from(["enter", "cross", "dwell", "stay"]), max_size=2),
+    "fences": st.sampled_from(["", "", "", "a"]),
+    "features": st.just([]),
+    "remove": st.lists(st.sampled_from([1, "a"]), max_size=2),
+    "replace": st.booleans(),
     "ticket": st.just(""),
     "payload": anything,
     "attributes": st.dictionaries(
@@ -215,7 +221,7 @@ DIFFERENCES: dict[str, tuple[bytes | None, bool, bytes | None, bool]] = {
     # is from a later version.
     "a field that there is not": (
         b'{"do":"publish","x":1,"y":1,"new":1,"id":3}', False,
-        packed(1, 1, 1, None, *FILL, 3, "", None, None, None, "new"), True,
+        packed(1, 1, 1, None, *FILL, 3, "", None, None, None, None, "new"), True,
     ),
     # JSON has no infinity; boxes may be unbounded.
     "an unbounded box": (

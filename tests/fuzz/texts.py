@@ -7,7 +7,7 @@ from types import ModuleType
 
 import msgspec
 
-from nearcast.client_protocol.geometry_json import Area, region_from_area
+from nearcast.client_protocol.geometry_json import EARTH, PLANE, Area, region_from_area
 from nearcast.client_protocol.limits import Limits, checked_region
 from nearcast.errors import FormulaError, Refused, TraceError, WireError
 from nearcast.model import predicates
@@ -116,8 +116,9 @@ def areas(data: bytes) -> None:
     """An area in JSON, as a client may send it."""
     try:
         area = msgspec.json.decode(data, type=Area)
-        where = checked_region(area, LIMITS)
-        where = Formula(where) if isinstance(where, str) else region_from_area(area)
+        geometry = PLANE if area.lon is None and area.bounds is None else EARTH
+        where = checked_region(area, LIMITS, geometry)
+        where = Formula(where) if isinstance(where, str) else region_from_area(area, geometry)
         stamped = where.stamped(1_000_000)
     except (Refused, ValueError, RecursionError, msgspec.MsgspecError):
         return

@@ -294,7 +294,7 @@ def test_options_and_what_is_not_allowed_name_the_methods() -> None:
         (204, "GET, HEAD, OPTIONS"),
         (204, "OPTIONS, POST"),
         (204, "DELETE, GET, HEAD, OPTIONS"),
-        (204, "DELETE, GET, HEAD, OPTIONS, POST"),
+        (204, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"),
         (404, ""),
         (405, "OPTIONS, POST"),
     ]

@@ -63,7 +63,7 @@ def write_events(events: DataFrame, out: AnyPath) -> EventCounts:
         number = 0 if context is None else context.partitionId()
         counts = Counter[tuple[str, str]]()
         write_file(out if single else part_file(out, number), schema, counted(batches, counts))
-        rows = [(*key, events) for key, events in counts.items()]
+        rows = [(*key, count) for key, count in counts.items()]
         columns = zip(*rows, strict=True) if rows else ([], [], [])
         yield pa.RecordBatch.from_arrays(
             [pa.array(c, f.type) for c, f in zip(columns, COUNTS, strict=True)], schema=COUNTS
