@@ -61,7 +61,8 @@ def wants(row: dict, publication: dict) -> bool:
 
 
 def outline_of(row: dict) -> Outline | None:
-    return None if row["outline"] is None else outline_from_text(row["outline"])
+    text = row.get("outline")
+    return None if text is None else outline_from_text(text)
 
 
 def delivered(deliveries: pa.Table) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ _KINDS = {name: ShapeKind(number) for number, name in enumerate(SHAPES)}
 
 
 def shape_of(row: Row) -> Shape:
-    text = row.get("outline")
+    text = row["outline"]
     return Shape(
         _KINDS[row["shape"]], row["x"], row["y"], row["z"], row["rx"], row["ry"], row["rz"],
         None if text is None else outline_from_text(text),
