@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, count_if, lit
 
 from nearcast.pipeline.geofence.fence_history import DEGREES, PLANE, SPACE, FixPlaces
@@ -87,12 +87,8 @@ def trace_fixes(
     wanted = col("shape") == "point"
     if channel is not None:
         wanted &= col("channel") == channel
-    seen = Observation()
-    published = (
-        table_frame(spark, [trace], "publications")
-        .observe(seen, count(lit(1)).alias("valid"), count_if(wanted).alias("fixes"))
-        .where(wanted)
-    )
+    all_rows = table_frame(spark, [trace], "publications")
+    published = all_rows.where(wanted)
     entity = "CAST(node AS STRING)"
     if names := entity_names(trace.path):
         named = pa.table({"node": range(len(names)), "name": names})
@@ -104,9 +100,11 @@ def trace_fixes(
     )  # fmt: skip
 
     def counts() -> FixCounts:
-        found = seen.get
+        # A query of its own: an observation is not made if Spark leaves out its part of a plan.
+        found = all_rows.select(count(lit(1)).alias("valid"), count_if(wanted).alias("fixes"))
+        (row,) = found.collect()
         notes = tuple(f"{group.file}: {group.fault}" for group in unreadable)
-        return FixCounts(found["fixes"], rows - found["valid"], "", notes)
+        return FixCounts(row.fixes, rows - row.valid, "", notes)
 
     places = FixPlaces(SPACE, DEGREES if earth else SPACE, height=earth)
     until = min(last + (epoch or 0), FOREVER - 1)
