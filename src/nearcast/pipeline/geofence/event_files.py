@@ -55,7 +55,7 @@ def write_events(events: DataFrame, out: AnyPath) -> EventCounts:
         events = events.repartition(1)
     else:
         out.mkdir(parents=True, exist_ok=True)
-    schema = to_arrow_schema(events.schema)
+    schema = to_arrow_schema(events.schema, timezone="UTC")
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_pandas_out()
