@@ -430,7 +430,7 @@ class Realm:
             self._on_channels = True
         if attributes:
             self._attributed = True
-        if self._expiry and request.retain:
+        if self._expiry.departed and request.retain:
             self._expiry.replace(publisher.name, channel, self._next_publication)
         number = self._next_publication
         self._next_publication += 1

@@ -127,11 +127,13 @@ class RetainedStates:
             for feed, i in zip(feeds, retained.tolist(), strict=True):
                 one, known = accepted[i], states.get(feed)
                 made = one.t or t
-                stays = one.request.ttl is not None and self.outlive
-                if (stays or not one.client.left) and (known is None or known.t <= made):
+                ttl = one.request.ttl
+                if one.client.left and (ttl is None or not self.outlive):
+                    continue
+                if known is None or known.t <= made:
                     states[feed] = RetainedState(made, one)
-                    if one.request.ttl is not None:
-                        expires = made + round(one.request.ttl * SECOND)
+                    if ttl is not None:
+                        expires = made + round(ttl * SECOND)
                         heappush(self._expiries, (expires, feed, one.id))
                     newer.append(i)
                     times.append(made)

@@ -16,11 +16,7 @@ class StateExpiry:
 
     def __init__(self, states: RetainedStates) -> None:
         self._states = states
-        self._departed: dict[str, list[ClientState]] = {}  # by name: left, with states
-
-    def __bool__(self) -> bool:
-        """Are there states of clients that have left?"""
-        return bool(self._departed)
+        self.departed: dict[str, list[ClientState]] = {}  # by name: left, with states
 
     def channels_to_keep(
         self, client: ClientState, waiting: Iterable[AcceptedPublication]
@@ -37,7 +33,7 @@ class StateExpiry:
                 change = kept.discard if one.request.ttl is None else kept.add
                 change(one.request.channel)
         if kept:
-            self._departed.setdefault(client.name, []).append(client)
+            self.departed.setdefault(client.name, []).append(client)
         return kept
 
     def expire(self, until: Time, waiting: Iterable[AcceptedPublication], before: int) -> None:
@@ -52,7 +48,7 @@ class StateExpiry:
 
     def replace(self, name: str, channel: str, before: int) -> None:
         """Somebody of this name has a state on this channel now."""
-        for client in list(self._departed.get(name, ())):
+        for client in list(self.departed.get(name, ())):
             if channel in client.feeds:
                 self._end(client, channel, before)
 
@@ -60,7 +56,7 @@ class StateExpiry:
         """States of clients of this name that have left."""
         return [
             self._states.state(feed)
-            for client in self._departed.get(name, ())
+            for client in self.departed.get(name, ())
             for feed in client.feeds.values()
             if self._states.retains(feed)
         ]
@@ -68,6 +64,6 @@ class StateExpiry:
     def _end(self, client: ClientState, channel: str, before: int) -> None:
         self._states.remove(client.feeds.pop(channel), before)
         if client.left and not client.feeds:
-            others = [one for one in self._departed.pop(client.name, ()) if one is not client]
+            others = [one for one in self.departed.pop(client.name, ()) if one is not client]
             if others:
-                self._departed[client.name] = others
+                self.departed[client.name] = others
