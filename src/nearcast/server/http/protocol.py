@@ -54,6 +54,7 @@ HEAD_S = 10.0  # for all of them: a phone on a bad link needs one or two
 BODY_S = 5.0  # for a body, and besides so much that each second brings PACE bytes
 PACE = 4_096  # bytes a second that a sender or a reader manages at least: 33 kbit/s, a poor modem
 ANSWER_S = 30.0  # for an answer to be found; most take milliseconds
+READ_PACE = 65_536  # bytes a second of a large body that a busy node reads at least
 DRAIN_S = 10.0  # for an answer to be read, and besides so much as PACE allows
 LINGER_S = 2.0  # after a refusal, in which the client may read it before the connection is cut
 IDLE_S = 15.0  # a connection that asks nothing for so long is closed
@@ -397,7 +398,7 @@ class HttpConnection(asyncio.Protocol):
         elif self._unread or self._transport.is_closing():
             what, seconds = "reader", DRAIN_S + self._transport.get_write_buffer_size() / PACE
         elif self._task is not None:
-            what, seconds = "answer", ANSWER_S
+            what, seconds = "answer", ANSWER_S + self._size / READ_PACE
         elif self._request is not None:
             what, seconds = "body", BODY_S + self._size / PACE
         elif self._read or not self._answers:
