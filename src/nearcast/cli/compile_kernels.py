@@ -29,7 +29,7 @@ from nearcast.server import server
 from nearcast.sim.run import simulate
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc
-from nearcast.trace import reader
+from nearcast.trace import earth_columns, reader
 
 
 def use_grid() -> None:
@@ -49,6 +49,12 @@ def use_fences() -> None:
     engine.withdraw([1], 2)
     many = range(1_000)  # more than there is room for at first
     engine.fixes(fixes_of(many, [3] * len(many), [(0.5, 0.5)] * len(many)))
+
+
+def use_earth() -> None:
+    """Columns of places, as importers and reports have them."""
+    ecef = earth_columns.ecef_columns(np.zeros(1), np.zeros(1))
+    earth_columns.lon_lat_columns(*earth_columns.raised_to_surface(*ecef))
 
 
 def use_pipeline(trace: Path) -> None:
@@ -87,6 +93,7 @@ def compile_kernels() -> None:
     engine_comparison.warm()
     use_grid()
     use_fences()
+    use_earth()
     use_round_model()
     with TemporaryDirectory() as folder:
         use_simulator(Path(folder))
