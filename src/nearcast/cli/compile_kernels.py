@@ -28,6 +28,8 @@ from nearcast.scenario import Scenario, Setting
 from nearcast.server import server
 from nearcast.sim.run import simulate
 from nearcast.space.motion import Moving
+from nearcast.space.outline_shapes import polygon
+from nearcast.space.outlines import outline_text
 from nearcast.space.shapes import disc
 from nearcast.trace import earth_columns, reader
 
@@ -60,9 +62,14 @@ def use_earth() -> None:
 def use_pipeline(trace: Path) -> None:
     """What the jobs on Spark compute by kernels."""
     interests, publications = (reader.read(trace, name) for name in ("interests", "publications"))
-    spans = join.interest_spans(interests)
-    for _ in join.find_pairs(spans, join.sort_by_time(publications)):
-        pass
+    square = polygon([[(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)]]).outline
+    assert square is not None
+    texts = pa.array([outline_text(square)] * len(interests))
+    outlined = interests.drop_columns(["outline"]).append_column("outline", texts)
+    for areas in (interests, outlined):
+        spans = join.interest_spans(areas)
+        for _ in join.find_pairs(spans, join.sort_by_time(publications)):
+            pass
     count = len(FACTS)
     seconds: dict[str, object] = {"second": [0] * count, "t": range(count)}
     notes = {"node": [1] * count, "other": [2] * count, "value": [0.0] * count, "fact": FACTS}
