@@ -241,6 +241,8 @@ def main() -> None:
     parser.add_argument("--growth", type=int, nargs="+", help="ours alone, at these sizes")
     parser.add_argument("--folder", type=Path, help="where to write the traces")
     asked = parser.parse_args()
+    if asked.folder:
+        asked.folder.mkdir(parents=True, exist_ok=True)
     rows = 400_000 if asked.quick else asked.rows
     folder = Path(tempfile.mkdtemp(prefix="nearcast-join-", dir=asked.folder))
     try:

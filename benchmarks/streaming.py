@@ -211,6 +211,8 @@ def main() -> None:
         name, trace, scratch = asked.contestant
         contest(name, Path(trace), Path(scratch))
         return
+    if asked.folder:
+        asked.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="nearcast-streaming-", dir=asked.folder))
     try:
         rows = write_world(folder / "trace", 20_000 if asked.quick else asked.publications)
