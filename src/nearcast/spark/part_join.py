@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from nearcast.pipeline.truth import join
-from nearcast.pipeline.truth.block_codec import decode_block, encode_block
+from nearcast.pipeline.truth.block_codec import block_cell, decode_block
 from nearcast.pipeline.truth.spatial_parts import (
     AREAS,
     POINTS,
@@ -44,10 +44,8 @@ def encode_rows(tree: PartTree, side: int, shape: str | None, last: int) -> MapB
             bounds = point_bounds(rows) if side == POINTS else area_bounds(rows, last)
             for part, which in assign_rows(tree, bounds, side, chance):
                 chosen = rows if len(which) == len(rows) else rows.take(pa.array(which))
-                columns = [[part], [side], [encode_block(chosen)]]
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(c, f.type) for c, f in zip(columns, BLOCK, strict=True)], schema=BLOCK
-                )
+                columns = [pa.array([part]), pa.array([side]), block_cell(chosen)]
+                yield pa.RecordBatch.from_arrays(columns, schema=BLOCK)
 
     return encode
 

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from nearcast.pipeline.spark import storage
@@ -95,12 +97,7 @@ def test_stripes_of_one_moment_are_read_directly_unless_they_are_many() -> None:
     assert choose_strategy(stripes * 3) == "shuffle"
 
 
-def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_moments_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(1)
-    t = rng.permutation(np.concatenate([rng.integers(0, 1_000, 9_000), [10**9] * 1_000]))
-    sink = TraceFolder(tmp_path / "busy", b'{"schema": 1}')
+def publications_at(t: NDArray[np.int64]) -> pa.Table:
     columns = {"t": t, "publication": np.arange(len(t)), "shape": ["point"] * len(t)}
     empty = {
         field.name: [""] * len(t) if field.type == pa.string() else np.zeros(len(t))
@@ -109,8 +106,35 @@ def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_
     }
     absent = pa.nulls(len(t), pa.string())
     publications = {**empty, **columns, "attributes": absent, "outline": absent}
-    sink.write({"publications": pa.table(publications, schema=TABLES["publications"])})
+    return pa.table(publications, schema=TABLES["publications"])
+
+
+def largest_part(trace: Path, t: NDArray[np.int64]) -> int:
+    """How many of these publications are in the part that has most."""
+    pieces, _ = storage.list_row_groups(storage.open_traces([trace]), "publications")
+    return int(np.bincount(np.searchsorted(part_edges(pieces), t, "right")).max())
+
+
+def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_moments_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    t = rng.permutation(np.concatenate([rng.integers(0, 1_000, 9_000), [10**9] * 1_000]))
+    sink = TraceFolder(tmp_path / "busy", b'{"schema": 1}')
+    sink.write({"publications": publications_at(t)})
     monkeypatch.setattr("nearcast.pipeline.truth.expected.PUBLICATIONS_PER_PART", 1_000)
-    pieces, _ = storage.list_row_groups(storage.open_traces([tmp_path / "busy"]), "publications")
-    parts = np.searchsorted(part_edges(pieces), t, "right")
-    assert np.bincount(parts, minlength=10).max() <= 1_100
+    assert largest_part(tmp_path / "busy", t) <= 1_100
+
+
+def test_so_have_they_if_every_file_is_in_order_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a sample of row groups at equal distances has the first ones of all files."""
+    t = np.sort(np.random.default_rng(1).integers(0, 10**9, 800))
+    folder = tmp_path / "files" / "publications"
+    folder.mkdir(parents=True)
+    (tmp_path / "files" / "scenario.json").write_bytes(b'{"schema": 1}')
+    for file in range(16):
+        pq.write_table(publications_at(t), folder / f"part-{file:05}.parquet", row_group_size=100)
+    monkeypatch.setattr("nearcast.pipeline.truth.expected.PUBLICATIONS_PER_PART", 1_600)
+    assert largest_part(tmp_path / "files", t) <= 150

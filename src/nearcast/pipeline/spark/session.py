@@ -49,6 +49,9 @@ SESSION = {
 }
 # Settings of a Spark that is being started.
 APPLICATION = {
+    # The join shuffles blocks of numbers, which have as many bytes when they are compressed.
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
     "spark.ui.showConsoleProgress": "false",
     # A busy machine may take long to start a Python worker.
     "spark.python.authenticate.socketTimeout": "120s",

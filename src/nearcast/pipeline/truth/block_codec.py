@@ -12,7 +12,7 @@ NARROW_TYPES = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
 ROW_COUNT = "rows of the table"  # a column of the head; no column of a trace has this name
 
 
-def encode_block(rows: pa.Table) -> bytes:
+def encode_block(rows: pa.Table) -> pa.Buffer:
     """Two Arrow streams: a head of one row, and the columns.
 
     The head holds the row count, the value of each single-valued column (which has no other data),
@@ -43,10 +43,17 @@ def encode_block(rows: pa.Table) -> bytes:
     for table in (pa.table(head), pa.table(body)):
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table)
-    return bytes(sink.getvalue())
+    return sink.getvalue()
 
 
-def decode_block(block: bytes) -> pa.Table:
+def block_cell(rows: pa.Table) -> pa.Array:
+    """Encoded rows as one cell of a binary column, without another copy."""
+    block = encode_block(rows)
+    ends = pa.py_buffer(np.array([0, len(block)], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, block])
+
+
+def decode_block(block: pa.Buffer | bytes) -> pa.Table:
     """The table that `encode_block` was given."""
     source = pa.BufferReader(block)
     head, body = (pa.ipc.open_stream(source).read_all() for _ in range(2))
