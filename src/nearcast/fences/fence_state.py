@@ -48,8 +48,7 @@ from nearcast.fences.visits import NO_PLACE, FenceVisit, due, fire_due, follow_v
 from nearcast.space.motion import LATEST, SECOND, Time
 
 _NO_VISITS = np.empty(0, VISIT)
-
-
+ROW_BITS = 32  # of a pair of a fence and a row
 LOOK_AHEAD = SECOND // 20  # while areas move, `due` is at most so far away
 
 
@@ -83,8 +82,9 @@ class FenceEngine:
 
     # Fences
 
-    def put_fences(self, fences: FenceColumns, now: Time) -> FenceEvents:
-        """Add fences, or replace those that have the same numbers.
+    def put_fences(self, fences: FenceColumns, now: Time | Integers) -> FenceEvents:
+        """Add fences, or replace those that have the same numbers; perhaps each at its own moment,
+        if nobody has moved since the first one.
 
         Who is inside of a new one is reported as `inside`, with the reason FENCE_ADDED, and counts
         as having entered now. One that is replaced is entered and left as its area changes; but one
@@ -93,23 +93,28 @@ class FenceEngine:
         numbers = fences.areas["number"]
         if len(np.unique(numbers)) < len(numbers):
             raise ValueError("a fence's number occurs twice in one request")
+        latest = int(np.max(now))
         log = EventLog()
-        log.add(self.remove_fences(self.moving.fences.keys() & set(numbers.tolist()), now))
+        if self.moving.fences:
+            replaced = self.moving.fences.keys() & set(numbers.tolist())
+            log.add(self.remove_fences(replaced, latest))
         known = np.array([n in self.index.slots for n in numbers.tolist()], np.bool_)
-        gone, before, old = self._find_inside(numbers[known], DISAPPEARS, LEFT, now)
+        gone, before, old = self._find_inside(numbers[known], DISAPPEARS, LEFT, latest)
         self.index.remove(numbers[known])
         slots = self.index.put(fences, now)
         self._asking_outside.difference_update(numbers.tolist())
         asking = fences.areas["kinds"] & (1 << OUTSIDE) != 0
         self._asking_outside.update(numbers[asking].tolist())
-        come, after, areas = self._find_inside(numbers[known], COMES, NONE, now)
-        stayed = np.intersect1d(_pairs(gone, before, old), _pairs(come, after, areas))
-        before = before[~np.isin(_pairs(gone, before, old), stayed)]
-        after = after[~np.isin(_pairs(come, after, areas), stayed)]
-        self._decide(gone, before, old, log)
-        self._decide(come, after, areas, log)
+        come, after, areas = self._find_inside(numbers[known], COMES, NONE, latest)
+        left, came = _pairs(numbers, before, old), _pairs(numbers, after, areas)
+        times = np.broadcast_to(np.asarray(now, np.int64), numbers.shape)
+        for rows, visits, of, pairs, others in (
+            (gone, before, old, left, came), (come, after, areas, came, left)
+        ):  # fmt: skip
+            changed = ~np.isin(pairs, others)
+            self._decide_each(rows, visits[changed], of, times[pairs[changed] >> ROW_BITS], log)
         if not known.all():
-            new = self.last.everybody(COMES, FENCE_ADDED, now)
+            new = self.last.everybody(COMES, FENCE_ADDED, latest)
             self._decide(new, self.index.find_among(new, slots[~known]), self.index.areas, log)
         return in_order(log.events())
 
@@ -193,10 +198,10 @@ class FenceEngine:
             spot = (*row["p1"][:3].tolist(), nan)
             report(INSIDE if inside else OUTSIDE, t, t, NONE, spot, 0, NO_PLACE)
 
-    def withdraw(self, entities: Iterable[int], now: Time) -> FenceEvents:
-        """These entities are gone: they leave all fences. Unknown ones do not matter."""
+    def withdraw(self, entities: Iterable[int], now: Time, reason: int = GONE) -> FenceEvents:
+        """These entities leave all fences. Unknown ones do not matter."""
         log = EventLog()
-        self._decide_rows(self.last.withdraw(np.fromiter(entities, np.int64), GONE, now), log)
+        self._decide_rows(self.last.withdraw(np.fromiter(entities, np.int64), reason, now), log)
         return in_order(log.events())
 
     def advance(self, now: Time) -> FenceEvents:
@@ -248,6 +253,15 @@ class FenceEngine:
             [PairVisit(once[int(visit["row"])], areas[visit["slot"]], visit) for visit in some], log
         )
 
+    def _decide_each(
+        self, rows: Any, visits: Any, areas: Any, times: Integers, log: EventLog
+    ) -> None:
+        """As `_decide`, with a moment for each visit, at which nobody moves."""
+        rows = rows[visits["row"]]
+        rows["t0"] = rows["t1"] = visits["t_in"] = visits["t_out"] = times
+        visits["row"] = np.arange(len(visits))
+        self._decide(rows, visits, areas, log)
+
     def _follow(self, pairs: list[PairVisit], log: EventLog) -> None:
         """Report what visits mean to fences with a memory; in order of time for each pair."""
         earliest = -NEVER
@@ -256,6 +270,8 @@ class FenceEngine:
             dwell, linger = int(area["dwell"]), int(area["linger"])
             report = log.reporter(area, entity, int(row["reason"]) == FENCE_ADDED)
             visit = self._visits.get(number, {}).get(entity)
+            if visit is None and dwell == NEVER and not found["begins"]:
+                visit = FenceVisit(0)  # it is inside, and not remembered
             before = NEVER if visit is None else due(visit, dwell, linger)
             disappears = int(row["what"]) == DISAPPEARS
             if k == 0 or not _same_row(pairs[k - 1], pairs[k]):
@@ -274,9 +290,10 @@ class FenceEngine:
             self._keep(area, entity, visit, before)
 
     def _keep(self, area: Any, entity: int, visit: FenceVisit | None, before: Time) -> None:
-        """Remember the visit, and the moment at which it needs attention unless it is `before`."""
+        """Remember the visit if more than being inside is to be known of it, and the moment at which
+        it needs attention unless it is `before`."""
         number = int(area["number"])
-        if visit is None:
+        if visit is None or (visit.left == NEVER and area["dwell"] >= NEVER):
             inside = self._visits.get(number)
             if inside is not None and inside.pop(entity, None) is not None and not inside:
                 del self._visits[number]
@@ -304,11 +321,11 @@ def _same_row(one: PairVisit, other: PairVisit) -> bool:
     return one.row is other.row and bool(one.area["number"] == other.area["number"])
 
 
-def _pairs(rows: Any, visits: Any, areas: Any) -> Any:
-    """Fence and entity of each visit, as values that can be compared."""
-    pairs = np.empty(len(visits), [("fence", np.int64), ("entity", np.int64)])
-    pairs["fence"] = areas["number"][visits["slot"]]
-    pairs["entity"] = rows["entity"][visits["row"]]
+def _pairs(numbers: Integers, visits: Any, areas: Any) -> Integers:
+    """Which of these fences and which row each visit is of, as one number."""
+    order = np.argsort(numbers)
+    which = np.searchsorted(numbers, areas["number"][visits["slot"]], sorter=order)
+    pairs: Integers = (order[which] << ROW_BITS) | visits["row"]
     return pairs
 
 

@@ -1,8 +1,9 @@
 """What becomes of the visits of one entity to one fence with `dwell` or `linger`.
 
-Fences without them need no memory: who is inside follows from the places alone. With them a visit
-is remembered from entering until leaving is reported. What becomes due is reported by `fire_due`;
-it does not matter when that is called, the events are the same.
+Fences without them need no memory: who is inside follows from the places alone. With `dwell` a
+visit is remembered from entering until leaving is reported, with `linger` alone from leaving until
+then. What becomes due is reported by `fire_due`; it does not matter when that is called, the events
+are the same.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ class FenceVisit(Struct):
     """A visit that is under way, or whose end is not reported yet."""
 
     entered: Time
-    place: Spot
+    place: Spot = (0.0, 0.0, 0.0, 0.0)
     dwelt: bool = False  # reported
     left: Time = NEVER  # outside since; NEVER: it is inside
     left_place: Spot = (0.0, 0.0, 0.0, 0.0)
