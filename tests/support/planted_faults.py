@@ -101,7 +101,7 @@ PLANTED = {
         "its server knows", {**FEW, "disconnect": 0.2}, 0,
     ),
     "a new home does not say who is in the areas of its client": PlantedFault(
-        Handover, "_start_serving", "realm.restart_watches(client, watching)", "()",
+        Handover, "_start_serving", "realm.restart_fences(client, fences)", "()",
         "believes that", {**BORDERS, "retain": 1, "watch": 1}, 0,
     ),
     "what nobody confirms to own is not announced again": PlantedFault(

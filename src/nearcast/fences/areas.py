@@ -55,36 +55,38 @@ class FenceColumns(NamedTuple):
 NEVER = 2**62  # the `dwell` of a fence that does not ask for it
 
 
-def describe_area(area: Any, shape: Shape) -> None:
-    """Write what the shape is into a row; its vertices are the caller's."""
+def area_row(fence: Fence, shape: Shape, ring: int) -> tuple[float, ...]:
+    """The row of a fence with this area; its vertices are the caller's."""
+    form, earth, length, rings = NO_FORM, False, 0, 0
+    size, low, high, west, east = 0.0, -inf, inf, 0.0, 0.0
     outline = shape.outline
-    area["kind"], area["form"], area["low"], area["high"] = shape.kind, NO_FORM, -inf, inf
-    for name in ("x", "y", "z", "rx", "ry", "rz"):
-        area[name] = getattr(shape, name)
     if outline is not None:
-        area["form"], area["earth"], area["size"] = outline.form, outline.earth, outline.size
-        area["low"], area["high"] = outline.low, outline.high
-        area["length"], area["rings"] = len(outline.coordinates) // 8, len(outline.starts)
-        if outline.earth and outline.form == POLYGON:
+        form, earth, size = outline.form, outline.earth, outline.size
+        low, high = outline.low, outline.high
+        length, rings = len(outline.coordinates) // 8, len(outline.starts)
+        if earth and form == POLYGON:
             longitudes = np.frombuffer(outline.coordinates)[::2]
-            area["west"], area["east"] = longitudes.min(), longitudes.max()
+            west, east = longitudes.min(), longitudes.max()
+    return (
+        fence.number, 0, NEVER if fence.dwell is None else fence.dwell, fence.linger, 0, ring, 0,
+        shape.x, shape.y, shape.z, shape.rx, shape.ry, shape.rz, size, low, high, west, east,
+        shape.kind, form, earth, length, rings, 0, fence.kinds, 0,
+    )  # fmt: skip
 
 
 def columns_of(fences: Sequence[Fence], now: Time) -> FenceColumns:
     """The fences as they are at that moment, in columns."""
-    areas = np.zeros(len(fences), AREA)
     vertices: list[Any] = [np.empty(0)]
     starts: list[int] = []
-    for area, fence in zip(areas, fences, strict=True):
+    rows = []
+    for fence in fences:
         shape = fence.region.at(now)
         outline = shape.outline
-        describe_area(area, shape)
-        area["number"], area["kinds"], area["linger"] = fence.number, fence.kinds, fence.linger
-        area["dwell"] = NEVER if fence.dwell is None else fence.dwell
+        rows.append(area_row(fence, shape, 0 if outline is None else len(starts)))
         if outline is not None:
             vertices.append(np.frombuffer(outline.coordinates))
-            area["ring"] = len(starts)
             starts += outline.starts
+    areas = np.array(rows, AREA)
     areas["first"] = np.cumsum(areas["length"]) - areas["length"]
     return FenceColumns(areas, np.concatenate(vertices), np.array(starts, np.int64))
 

@@ -37,9 +37,8 @@ class EventLog:
         if len(events):
             self._columns.append(events)
 
-    def reporter(self, area: Any, entity: int, added: bool = False) -> Report:
+    def reporter(self, number: int, kinds: int, entity: int, added: bool = False) -> Report:
         """Takes the events of one entity and one fence, and keeps those that are asked for."""
-        number, kinds = int(area["number"]), int(area["kinds"])
 
         def report(
             kind: int, t: Time, fix_t: Time, reason: int, spot: Spot, t_out: Time, spot_out: Any
@@ -62,10 +61,6 @@ class EventLog:
             self._columns.append(np.array(self._rows, EVENT))
             self._rows = []
         return np.concatenate(self._columns) if self._columns else no_events()
-
-
-def is_stateful(areas: Any, slots: Any) -> Any:
-    return (areas["dwell"][slots] < NEVER) | (areas["linger"][slots] > 0)
 
 
 @njit(cache=True)
@@ -94,8 +89,9 @@ def fill_event(event: Any, kind: int, t: int, row: Any, area: Any, spot: Any) ->
 
 
 @njit(cache=True)
-def write_events(rows: Any, visits: Any, areas: Any, stateful: Any) -> Any:
-    """The events of visits to fences without dwell and linger, and `inside` at every fix."""
+def write_events(rows: Any, visits: Any, areas: Any) -> Any:
+    """The events of visits to fences without dwell, and `inside` at every fix. What fences with
+    linger report is decided later: this is what happens."""
     events = np.empty(3 * len(visits), EVENT)
     n = 0
     for k in range(len(visits)):
@@ -103,7 +99,9 @@ def write_events(rows: Any, visits: Any, areas: Any, stateful: Any) -> Any:
         row, area = rows[visit.row], areas[visit.slot]
         asked = area.kinds
         added = row.reason == FENCE_ADDED
-        if not stateful[k]:
+        if area.dwell >= NEVER:
+            if area.linger:
+                asked |= 1 << ENTER | 1 << LEAVE | 1 << CROSS
             crossed = visit.begins and visit.ends and asked & 1 << CROSS
             if crossed:
                 out = place_in_row(area, row, visit.s_out)

@@ -85,7 +85,7 @@ class FenceIndex:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def put(self, fences: FenceColumns, now: Time) -> Integers:
+    def put(self, fences: FenceColumns, now: Time | Integers) -> Integers:
         """Add fences whose numbers are not in use. Returns their slots."""
         count = len(fences.areas)
         allocator = self._allocator
@@ -347,6 +347,28 @@ def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: An
         visit.t_out = max(move.t0 + int(np.rint(spans[k, 1] * dt)), area.since)
         kept += 1
     return n + kept
+
+
+@njit(cache=True)
+def find_inside(slots: Any, table: Any, fixes: Any) -> Any:
+    """For each of these fences: in which fixes, of those that are known, an entity is inside."""
+    areas, coordinates, starts, _, _, _ = table
+    inside = np.zeros((len(slots), len(fixes)), np.bool_)
+    for i in range(len(slots)):
+        area = areas[slots[i]]
+        ry, rz = (area.rx, area.rx) if area.kind == DISC else (area.ry, area.rz)
+        rx, ry, rz = widen(area.x, area.rx), widen(area.y, ry), widen(area.z, rz)
+        for k in range(len(fixes)):
+            place = fixes[k].place
+            if (
+                fixes[k].known
+                and abs(place[0] - area.x) <= rx
+                and abs(place[1] - area.y) <= ry
+                and abs(place[2] - area.z) <= rz
+            ):
+                where = (place[0], place[1], place[2], place[3])
+                inside[i, k] = contains(area, coordinates, starts, where)
+    return inside
 
 
 @njit(cache=True)

@@ -21,12 +21,12 @@ import numpy as np
 from nearcast.fences.areas import NEVER, Fence, FenceColumns, columns_of
 from nearcast.fences.event_columns import (
     EventLog,
-    is_stateful,
     outside_events,
     spots_of,
     write_events,
 )
 from nearcast.fences.events import (
+    CROSS,
     EXPIRED,
     FENCE_ADDED,
     FENCE_REMOVED,
@@ -41,14 +41,13 @@ from nearcast.fences.events import (
     Integers,
     in_order,
 )
-from nearcast.fences.fence_index import COMES, DISAPPEARS, VISIT, FenceIndex
+from nearcast.fences.fence_index import COMES, DISAPPEARS, VISIT, FenceIndex, find_inside
 from nearcast.fences.last_fixes import LastFixes
 from nearcast.fences.moving_fences import MovingFences, PairVisit, place_shape, stand
 from nearcast.fences.visits import NO_PLACE, FenceVisit, due, fire_due, follow_visit, settle_row
 from nearcast.space.motion import LATEST, SECOND, Time
 
 _NO_VISITS = np.empty(0, VISIT)
-ROW_BITS = 32  # of a pair of a fence and a row
 LOOK_AHEAD = SECOND // 20  # while areas move, `due` is at most so far away
 
 
@@ -82,9 +81,8 @@ class FenceEngine:
 
     # Fences
 
-    def put_fences(self, fences: FenceColumns, now: Time | Integers) -> FenceEvents:
-        """Add fences, or replace those that have the same numbers; perhaps each at its own moment,
-        if nobody has moved since the first one.
+    def put_fences(self, fences: FenceColumns, now: Time) -> FenceEvents:
+        """Add fences, or replace those that have the same numbers.
 
         Who is inside of a new one is reported as `inside`, with the reason FENCE_ADDED, and counts
         as having entered now. One that is replaced is entered and left as its area changes; but one
@@ -93,29 +91,47 @@ class FenceEngine:
         numbers = fences.areas["number"]
         if len(np.unique(numbers)) < len(numbers):
             raise ValueError("a fence's number occurs twice in one request")
-        latest = int(np.max(now))
         log = EventLog()
-        if self.moving.fences:
-            replaced = self.moving.fences.keys() & set(numbers.tolist())
-            log.add(self.remove_fences(replaced, latest))
+        log.add(self.remove_fences(self.moving.fences.keys() & set(numbers.tolist()), now))
         known = np.array([n in self.index.slots for n in numbers.tolist()], np.bool_)
-        gone, before, old = self._find_inside(numbers[known], DISAPPEARS, LEFT, latest)
+        gone, before, old = self._find_inside(numbers[known], DISAPPEARS, LEFT, now)
         self.index.remove(numbers[known])
         slots = self.index.put(fences, now)
         self._asking_outside.difference_update(numbers.tolist())
         asking = fences.areas["kinds"] & (1 << OUTSIDE) != 0
         self._asking_outside.update(numbers[asking].tolist())
-        come, after, areas = self._find_inside(numbers[known], COMES, NONE, latest)
-        left, came = _pairs(numbers, before, old), _pairs(numbers, after, areas)
-        times = np.broadcast_to(np.asarray(now, np.int64), numbers.shape)
-        for rows, visits, of, pairs, others in (
-            (gone, before, old, left, came), (come, after, areas, came, left)
-        ):  # fmt: skip
-            changed = ~np.isin(pairs, others)
-            self._decide_each(rows, visits[changed], of, times[pairs[changed] >> ROW_BITS], log)
+        come, after, areas = self._find_inside(numbers[known], COMES, NONE, now)
+        stayed = np.intersect1d(_pairs(gone, before, old), _pairs(come, after, areas))
+        before = before[~np.isin(_pairs(gone, before, old), stayed)]
+        after = after[~np.isin(_pairs(come, after, areas), stayed)]
+        self._decide(gone, before, old, log)
+        self._decide(come, after, areas, log)
         if not known.all():
-            new = self.last.everybody(COMES, FENCE_ADDED, latest)
+            new = self.last.everybody(COMES, FENCE_ADDED, now)
             self._decide(new, self.index.find_among(new, slots[~known]), self.index.areas, log)
+        return in_order(log.events())
+
+    def move_fences(self, fences: FenceColumns, times: Integers) -> FenceEvents:
+        """Fences that stand still have other areas, each since its own moment; nobody has moved
+        since the first. All entities are looked at for each: this is for some fences, not for very
+        many."""
+        numbers = fences.areas["number"]
+        slots = np.array([self.index.slots[number] for number in numbers.tolist()], np.int64)
+        before = find_inside(slots, self.index.table, self.last.fixes)
+        self.index.remove(numbers)
+        slots = self.index.put(fences, times)
+        after = find_inside(slots, self.index.table, self.last.fixes)
+        log = EventLog()
+        for changed, what, reason in (
+            (before & ~after, DISAPPEARS, LEFT), (after & ~before, COMES, NONE),
+        ):  # fmt: skip
+            which, where = np.nonzero(changed)
+            rows = self.last.rows(where, what, reason, times[which])
+            visits = np.zeros(len(rows), VISIT)
+            visits["row"], visits["slot"] = np.arange(len(rows)), slots[which]
+            visits["t_in"] = visits["t_out"] = times[which]
+            visits["begins"], visits["ends"] = what == COMES, what == DISAPPEARS
+            self._decide(rows, visits, self.index.areas, log)
         return in_order(log.events())
 
     def put_moving(self, fences: Sequence[Fence], now: Time) -> FenceEvents:
@@ -140,6 +156,16 @@ class FenceEngine:
             self._follow([pair for pair in new if int(pair.row["entity"]) not in before], log)
         return in_order(log.events())
 
+    def entities_inside(self, number: int, now: Time) -> Integers:
+        """Who is in this fence now."""
+        rows = self.last.everybody(COMES, NONE, now)
+        if number in self.moving.fences:
+            inside = [pair.row["entity"] for pair in self.moving.find(rows, [number])]
+            return np.array(inside, np.int64)
+        visits = self.index.find_among(rows, np.array([self.index.slots[number]]))
+        entities: Integers = rows["entity"][visits["row"]]
+        return entities
+
     def remove_fences(self, numbers: Iterable[int], now: Time) -> FenceEvents:
         """Remove fences; whoever is inside leaves. Unknown numbers do not matter."""
         wanted = set(numbers)
@@ -154,7 +180,7 @@ class FenceEngine:
         for number in [*known.tolist(), *moving]:
             area = self._area(number, now)
             for entity, visit in self._visits.pop(number, {}).items():  # they linger
-                report = log.reporter(area, entity)
+                report = log.reporter(number, int(area["kinds"]), entity)
                 if fire_due(visit, int(area["dwell"]), int(area["linger"]), now, report):
                     report(LEAVE, visit.left, now, LEFT, visit.left_place, 0, NO_PLACE)
         for number in moving:
@@ -194,7 +220,7 @@ class FenceEngine:
         for row in rows:
             t = int(row["t1"])
             inside = fence.region.touches(place_shape(row["p1"].tolist()), t)
-            report = log.reporter(self._area(fence.number, t), int(row["entity"]))
+            report = log.reporter(fence.number, fence.kinds, int(row["entity"]))
             spot = (*row["p1"][:3].tolist(), nan)
             report(INSIDE if inside else OUTSIDE, t, t, NONE, spot, 0, NO_PLACE)
 
@@ -217,8 +243,9 @@ class FenceEngine:
             if visit is not None:
                 area = self._area(number, now)
                 dwell, linger = int(area["dwell"]), int(area["linger"])
-                visit = fire_due(visit, dwell, linger, now, log.reporter(area, entity))
-                self._keep(area, entity, visit, NEVER)
+                report = log.reporter(number, int(area["kinds"]), entity)
+                visit = fire_due(visit, dwell, linger, now, report)
+                self._keep(number, dwell, linger, entity, visit, NEVER)
         return in_order(log.events())
 
     def due(self) -> Time:
@@ -244,23 +271,47 @@ class FenceEngine:
         """Report what visits mean: in columns, but for fences with dwell or linger."""
         if not len(visits):
             return
-        stateful = is_stateful(areas, visits["slot"])
-        log.add(write_events(rows, visits, areas, stateful))
-        some = visits[stateful]
-        some = some[np.argsort(some["row"], kind="stable")]
+        dwelling = areas["dwell"][visits["slot"]] < NEVER
+        lingering = (areas["linger"][visits["slot"]] > 0) & ~dwelling
+        if lingering.any():
+            some = _in_order_of_rows(visits[lingering])
+            which = areas[some["slot"]]
+            rules = zip(which["linger"].tolist(), which["kinds"].tolist(), strict=True)
+            options = dict(zip(which["number"].tolist(), rules, strict=True))
+            self._linger(write_events(rows, some, areas), options, log)
+            visits, dwelling = visits[~lingering], dwelling[~lingering]
+        log.add(write_events(rows, visits, areas))
+        some = _in_order_of_rows(visits[dwelling])
         once = {row: rows[row] for row in some["row"].tolist()}
         self._follow(
             [PairVisit(once[int(visit["row"])], areas[visit["slot"]], visit) for visit in some], log
         )
 
-    def _decide_each(
-        self, rows: Any, visits: Any, areas: Any, times: Integers, log: EventLog
+    def _linger(
+        self, events: FenceEvents, options: dict[int, tuple[Time, int]], log: EventLog
     ) -> None:
-        """As `_decide`, with a moment for each visit, at which nobody moves."""
-        rows = rows[visits["row"]]
-        rows["t0"] = rows["t1"] = visits["t_in"] = visits["t_out"] = times
-        visits["row"] = np.arange(len(visits))
-        self._decide(rows, visits, areas, log)
+        """Report what events mean to fences with linger and these kinds of events, and without
+        dwell; in order of time for each pair."""
+        at_fixes = events["kind"] >= INSIDE
+        log.add(events[at_fixes])
+        rows = events[~at_fixes].tolist()
+        for k, event in enumerate(rows):
+            t, decided, entity, number, kind, reason, x, y, z, direction, t_out, *out = event
+            linger, kinds = options[number]
+            report = log.reporter(number, kinds, entity)
+            visit = self._visits.get(number, {}).get(entity)
+            before = NEVER if visit is None else due(visit, NEVER, linger)
+            visit = fire_due(visit, NEVER, linger, decided - 1, report)
+            here = t, (x, y, z, direction)
+            if kind == LEAVE:
+                visit = visit or FenceVisit(0)  # it is inside, and not remembered
+                visit = follow_visit(visit, NEVER, linger, decided, None, here, reason, report)
+            else:
+                leaving = (t_out, (out[0], out[1], out[2], direction)) if kind == CROSS else None
+                visit = follow_visit(visit, NEVER, linger, decided, here, leaving, LEFT, report)
+            if k + 1 == len(rows) or rows[k + 1][1:4] != event[1:4]:
+                visit = settle_row(visit, NEVER, linger, decided, report)
+            self._keep(number, NEVER, linger, entity, visit, before)
 
     def _follow(self, pairs: list[PairVisit], log: EventLog) -> None:
         """Report what visits mean to fences with a memory; in order of time for each pair."""
@@ -268,7 +319,8 @@ class FenceEngine:
         for k, (row, area, found) in enumerate(pairs):
             number, entity, decided = int(area["number"]), int(row["entity"]), int(row["t1"])
             dwell, linger = int(area["dwell"]), int(area["linger"])
-            report = log.reporter(area, entity, int(row["reason"]) == FENCE_ADDED)
+            added = int(row["reason"]) == FENCE_ADDED
+            report = log.reporter(number, int(area["kinds"]), entity, added)
             visit = self._visits.get(number, {}).get(entity)
             if visit is None and dwell == NEVER and not found["begins"]:
                 visit = FenceVisit(0)  # it is inside, and not remembered
@@ -287,19 +339,21 @@ class FenceEngine:
             )  # fmt: skip
             if k + 1 == len(pairs) or not _same_row(pairs[k], pairs[k + 1]):
                 visit = settle_row(visit, dwell, linger, decided, report)
-            self._keep(area, entity, visit, before)
+            self._keep(number, dwell, linger, entity, visit, before)
 
-    def _keep(self, area: Any, entity: int, visit: FenceVisit | None, before: Time) -> None:
-        """Remember the visit if more than being inside is to be known of it, and the moment at which
+    def _keep(
+        self, number: int, dwell: Time, linger: Time, entity: int, visit: FenceVisit | None,
+        before: Time,
+    ) -> None:  # fmt: skip
+        """Remember the visit if more than being inside matters about it, and the moment at which
         it needs attention unless it is `before`."""
-        number = int(area["number"])
-        if visit is None or (visit.left == NEVER and area["dwell"] >= NEVER):
+        if visit is None or (visit.left == NEVER and dwell == NEVER):
             inside = self._visits.get(number)
             if inside is not None and inside.pop(entity, None) is not None and not inside:
                 del self._visits[number]
             return
         self._visits.setdefault(number, {})[entity] = visit
-        moment = due(visit, int(area["dwell"]), int(area["linger"]))
+        moment = due(visit, dwell, linger)
         if moment < NEVER and moment != before:
             heappush(self._due, (moment, number, entity))
         if len(self._due) > 1024 and len(self._due) > 8 * sum(map(len, self._visits.values())):
@@ -317,15 +371,19 @@ class FenceEngine:
         heapify(self._due)
 
 
+def _in_order_of_rows(visits: Any) -> Any:
+    return visits[np.argsort(visits["row"], kind="stable")]
+
+
 def _same_row(one: PairVisit, other: PairVisit) -> bool:
     return one.row is other.row and bool(one.area["number"] == other.area["number"])
 
 
-def _pairs(numbers: Integers, visits: Any, areas: Any) -> Integers:
-    """Which of these fences and which row each visit is of, as one number."""
-    order = np.argsort(numbers)
-    which = np.searchsorted(numbers, areas["number"][visits["slot"]], sorter=order)
-    pairs: Integers = (order[which] << ROW_BITS) | visits["row"]
+def _pairs(rows: Any, visits: Any, areas: Any) -> Any:
+    """Fence and entity of each visit, as values that can be compared."""
+    pairs = np.empty(len(visits), [("fence", np.int64), ("entity", np.int64)])
+    pairs["fence"] = areas["number"][visits["slot"]]
+    pairs["entity"] = rows["entity"][visits["row"]]
     return pairs
 
 

@@ -56,9 +56,15 @@ class LastFixes:
 
     def everybody(self, what: int, reason: int, now: Time) -> Any:
         """A row for each entity that is known, where it stands."""
-        return self._rows(np.flatnonzero(self._last["known"][: self._used]), what, reason, now)
+        return self.rows(np.flatnonzero(self._last["known"][: self._used]), what, reason, now)
 
-    def _rows(self, where: Integers, what: int, reason: int, t: Any) -> Any:
+    @property
+    def fixes(self) -> Any:
+        """An array of LAST_FIX; those that are not `known` count no more."""
+        return self._last[: self._used]
+
+    def rows(self, where: Integers, what: int, reason: int, t: Any) -> Any:
+        """A row for each of these places in `fixes`."""
         rows = np.zeros(len(where), MOVE)
         some = self._last[where]
         rows["entity"], rows["t0"], rows["t1"] = some["entity"], np.minimum(some["t"], t), t
@@ -71,7 +77,7 @@ class LastFixes:
         where = np.unique(self._locate(entities))
         where = where[self._last["known"][where] != 0]
         self._last["known"][where] = 0
-        return self._rows(where, DISAPPEARS, reason, now)
+        return self.rows(where, DISAPPEARS, reason, now)
 
     def expire(self, reason: int, now: Time) -> Any:
         """Forget whose fix holds no longer; a row for each, at the moment at which it ended."""
@@ -80,7 +86,7 @@ class LastFixes:
         last = self._last[: self._used]
         expired = (last["known"] != 0) & (last["expires"] <= now)
         where = np.flatnonzero(expired)
-        rows = self._rows(where, DISAPPEARS, reason, last["expires"][where])
+        rows = self.rows(where, DISAPPEARS, reason, last["expires"][where])
         last["known"][where] = 0
         self.next_expiry = int(last["expires"][last["known"] != 0].min(initial=NEVER))
         return rows

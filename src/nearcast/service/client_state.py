@@ -40,6 +40,7 @@ class FenceOptions(Struct, frozen=True):
     events: tuple[messages.FenceEventName, ...] = ()
     dwell: float | None = None  # seconds
     fences: str = ""  # the name of a set
+    watch: bool = False  # told as presence, see `watches`
 
     def __bool__(self) -> bool:
         return bool(self.events)
@@ -54,9 +55,8 @@ class ActiveSubscription(Struct, eq=False):
     asked: commands.Subscribe
     subscription: Subscription
     throttle_options: ThrottleOptions
-    watch: int | None = None  # its slots in `Presence` and `Throttle`, if it uses them
-    throttle: int | None = None
-    linger: float = 0.0  # seconds; of a subscription that watches or is a fence
+    throttle: int | None = None  # its slot in `Throttle`, if it uses it
+    linger: float = 0.0  # seconds; of a subscription that is a fence
     steps: int = 0  # of its formula and its filter, see `matching.filters`
     handovers: int = 0  # how often its client has changed nodes
     fence_options: FenceOptions = FenceOptions()
@@ -76,6 +76,7 @@ class ClientState(Struct, eq=False):
     owner: "ClientState | None" = (
         None  # the client that publishes for this entity, if it is no client itself
     )
+    watched: int = 0  # entities that all its watches know, together
     backlog: int = 0  # of publications that wait, if it is too long; then more are refused. Else 0
 
 

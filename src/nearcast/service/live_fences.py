@@ -8,6 +8,9 @@ filter and the area are judged alike, at every fix.
 
 Engines know entities by numbers that are not used again while an engine may still have something to
 report about them.
+
+A subscription that watches (`watches`) is a fence with the events `enter` and `leave`. What no
+engine can solve for it is compared at every tick instead (`compared_watches`).
 """
 
 from collections import deque
@@ -41,20 +44,23 @@ from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Formula, Subscription, region_evolves
 from nearcast.service.client_state import ActiveSubscription, ClientState, FenceOptions
+from nearcast.service.compared_watches import WatchComparison
 from nearcast.service.fence_sets import FenceSet, PreparedFences
-from nearcast.service.presence import ALL_PLACES
 from nearcast.service.retained_state import (
+    ALL_PLACES,
     FeedEnded,
     RetainedStates,
     StatesMade,
     publication_batch,
 )
+from nearcast.service.watches import Watch, Watches
 from nearcast.space.earth import lon_lat
 from nearcast.space.motion import FOREVER, SECOND, Moving, Path, Time
-from nearcast.space.shapes import LARGEST
+from nearcast.space.shapes import LARGEST, ShapeKind
 
 NOBODY = -1  # as subscriber: nobody's own publications
 FILTERS = 256  # different ones of fences on one node: each state is judged by all of them
+WATCH_FILTERS = 128  # of these, watches begin only so many; others are compared
 KIND_NAMES: tuple[messages.FenceEventName, ...] = (
     "leave", "cross", "enter", "dwell", "inside", "outside",
 )  # fmt: skip
@@ -64,10 +70,13 @@ REASONS: dict[int, messages.LeaveReasonName] = {
     LeaveReason.GONE: "gone",
     LeaveReason.FENCE_REMOVED: "removed",
 }
+LINGER = 0.3  # seconds, of a watch, if its client does not say
+LACKING = 8  # watches that are looked at in one tick because there is room again
+FILTERED = 500  # states at most for which the filter of a new watch is asked at once
 SET_GROUPS = 256  # of one node: each has an engine with all fences of its set
 # Channel and filter; of a set also its name, kinds, dwell and linger.
 GroupKey: TypeAlias = tuple[str, str | None, str, int, Time, Time]
-ToldNotices: TypeAlias = list[tuple[ClientState, messages.FenceNotice]]
+ToldNotices: TypeAlias = list[tuple[ClientState, messages.Notice]]
 
 
 class FenceListener(NamedTuple):
@@ -76,10 +85,12 @@ class FenceListener(NamedTuple):
     client: ClientState
     active: ActiveSubscription
     kinds: int
+    watch: Watch | None = None
 
     def counts(self, entity: "FenceEntity") -> bool:
-        """A client's own entity counts if it also wants its own publications."""
-        return entity.entity != self.client.entity or self.active.subscription.echo
+        """A client's own entity counts if it also wants its own publications, but in no watch."""
+        echo = self.active.subscription.echo and self.watch is None
+        return entity.entity != self.client.entity or echo
 
 
 class FenceEntity(NamedTuple):
@@ -138,6 +149,10 @@ class FeedNumbers:
             numbers.append(number)
         return np.array(numbers, np.int64)
 
+    def is_current(self, number: int) -> bool:
+        """Does the feed with this number still have a state?"""
+        return self._numbers.get(self.entities[number].feed) == number
+
     def end(self, feed: int, now: Time) -> int | None:
         """The feed has ended. Its number, if it has one; nobody may linger longer than allowed."""
         number = self._numbers.pop(feed, None)
@@ -156,27 +171,49 @@ class FeedNumbers:
 class LiveFences:
     """The fences of a node's subscriptions, and the notices about them that wait to be sent."""
 
-    def __init__(self, states: RetainedStates, geometry: Geometry) -> None:
+    def __init__(self, states: RetainedStates, geometry: Geometry, watched: int) -> None:
         self._states, self._geometry = states, geometry
-        self._notices: ToldNotices = []
+        self._notices: list[tuple[ClientState, messages.FenceNotice]] = []
         self._numbers = FeedNumbers()
         self._groups: dict[GroupKey, FenceGroup] = {}
         self._filters = MATCHERS["keyed"]()  # has a subscription for each group with a filter
         self._fence_numbers, self._group_numbers = count(1), count(1)
         self._fences: dict[int, tuple[FenceGroup, int]] = {}  # by subscription slot
+        # By number: areas that are other ones since a moment, of which no engine knows yet.
+        self._moved: dict[int, tuple[Time, FenceGroup, Fence]] = {}
         self._sets: dict[str, FenceSet] = {}
+        self._watches = Watches(states, watched)
+        self._compared = WatchComparison(states, self._watches)  # with all states
+        self._extended: set[int] = set()  # feeds that have had a state with an extent
+        self._compared_with_extended = WatchComparison(states, self._watches)
 
     def __len__(self) -> int:
-        return len(self._fences)
+        return len(self._fences) + len(self._compared)
 
     def __contains__(self, slot: int) -> bool:
-        return slot in self._fences
+        return slot in self._fences or self._watches.find(slot) is not None
 
     def take_notices(self, now: Time) -> ToldNotices:
         """All that is to be told until now, in order for each entity."""
         self.advance(now)
         notices, self._notices = self._notices, []
-        return notices
+        return [*notices, *self._watches.take_notices()]
+
+    def tick(self, now: Time) -> None:
+        """Ten times a second: what no engine can find out."""
+        self.advance(now)
+        if len(self._compared):
+            self._compared.compare(now, self._states.feeds())
+        if len(self._compared_with_extended):
+            self._compared_with_extended.compare(now, self._extended)
+        lacking = [one for one in self._watches.lacking if self._watches.has_room(one)]
+        for watch in lacking[:LACKING]:
+            del self._watches.lacking[watch]
+            if watch.active.slot in self._fences:
+                group, number = self._fences[watch.active.slot]
+                inside = group.engine.entities_inside(number, now).tolist()
+                for feed in self._counted_feeds(group.listeners[number], inside):
+                    self._watches.enter(watch, feed)
 
     # Fences.
 
@@ -191,8 +228,7 @@ class LiveFences:
             raise Refused(f"there is no set of fences {options.fences[:64]!a}")
         if key in self._groups:
             return
-        filtered = sum(group.filter is not None for group in self._groups.values())
-        if condition is not None and filtered >= FILTERS:
+        if condition is not None and self._filtered_groups() >= FILTERS:
             raise Refused(f"this node has fences with {FILTERS} different filters already")
         if options.fences and sum(bool(g.set_name) for g in self._groups.values()) >= SET_GROUPS:
             raise Refused(f"this node has subscriptions to sets in {SET_GROUPS} ways already")
@@ -200,7 +236,16 @@ class LiveFences:
     def begin(self, now: Time, client: ClientState, active: ActiveSubscription) -> list[InFence]:
         """This subscription is a fence from now on, or follows a set. Who is inside."""
         self.advance(now)
-        listener = FenceListener(client, active, kinds_of(active.fence_options))
+        if self._states.changes is None:
+            self._states.changes = []
+            self._extended = set(self._states.extended())
+        if active.fence_options.watch:
+            watch = self._watches.begin(client, active)
+            return [InFence(feed, None) for feed in self._begin_watch(now, watch)]
+        return self._begin_fence(now, FenceListener(client, active, kinds_of(active.fence_options)))
+
+    def _begin_fence(self, now: Time, listener: FenceListener) -> list[InFence]:
+        active = listener.active
         key = group_key(active.subscription, active.fence_options, active.linger)
         known = self._groups.get(key)
         group = known or self._begin_group(key, active.subscription)
@@ -213,7 +258,7 @@ class LiveFences:
                 events = group.engine.put_fences(group.with_options(columns), now)
         else:
             number = next(self._fence_numbers)
-            events = self._put(now, group, number, active)
+            events = self._put(now, group, self._fence(number, active))
         group.listeners[number] = listener
         self._fences[active.slot] = group, number
         added = events["reason"] == FENCE_ADDED
@@ -229,11 +274,24 @@ class LiveFences:
     def change(self, now: Time, active: ActiveSubscription) -> None:
         """It has another area: whoever is in only one of the two enters or leaves.
 
-        An engine begins a fence anew that stood still and moves now.
+        Areas that stand still are given to engines many at a time, when the next state comes. An
+        engine begins a fence anew that stood still and moves now.
         """
-        self.advance(now)
+        if self._states.changes:
+            self.advance(now)
+        watch = self._watches.find(active.slot)
+        if watch is not None and self._changes_place(active):
+            self._change_watch(now, watch)
+            return
         group, number = self._fences[active.slot]
-        events = self._put(now, group, number, active)
+        fence = self._fence(number, active)
+        if number in self._moved:
+            self._apply_moves()
+        if number in group.engine.index.slots and not region_evolves(fence.region):
+            self._moved[number] = now, group, fence
+            return
+        self.advance(now)
+        events = self._put(now, group, fence)
         added, removed = events["reason"] == FENCE_ADDED, events["reason"] == FENCE_REMOVED
         stayed = np.intersect1d(events["entity"][added], events["entity"][removed])
         events["kind"][added], events["reason"][added] = FenceKind.ENTER, LeaveReason.NONE
@@ -241,33 +299,146 @@ class LiveFences:
         changed = ~np.isin(events["entity"], stayed) | ~(added | removed)
         self._report(group, events[changed])
 
+    def _apply_moves(self) -> None:
+        """Give the engines all areas that have changed."""
+        moved, self._moved = self._moved, {}
+        groups: dict[FenceGroup, list[tuple[Time, Fence]]] = {}
+        for t, group, fence in moved.values():
+            groups.setdefault(group, []).append((t, fence))
+        for group, some in groups.items():
+            first, last = some[0][0], some[-1][0]
+            if group.engine.due() < first:
+                self._report(group, group.engine.advance(first - 1))
+            columns = columns_of([fence for _, fence in some], last)
+            times = np.array([t for t, _ in some], np.int64)
+            self._report(group, group.engine.move_fences(columns, times))
+
     def end(self, slot: int, now: Time) -> None:
         """The subscription of this slot is no fence any more. Nobody is told."""
-        if slot not in self._fences:
+        if slot not in self:
             return
         self.advance(now)
-        group, number = self._fences.pop(slot)
-        client, active, _ = group.listeners.pop(number)
-        if not group.set_name:
-            group.engine.remove_fences([number], now)
+        client, number = self._end_place(slot, now)
         self._notices = [
             (other, notice)
             for other, notice in self._notices
-            if other is not client or notice.subscription != active.number
+            if other is not client or notice.subscription != number
         ]
+        if self._watches.find(slot) is not None:
+            self._watches.end(slot)
+        if not len(self):
+            self._states.changes = None
+            self._numbers = FeedNumbers()
+
+    def _end_place(self, slot: int, now: Time) -> tuple[ClientState, int]:
+        """No engine and no comparison has it any more. Whose it was, and its client's number."""
+        self._compared_with_extended.drop(slot)
+        if slot not in self._fences:
+            self._compared.drop(slot)
+            watch = self._watches.find(slot)
+            assert watch is not None
+            return watch.client, watch.active.number
+        group, number = self._fences.pop(slot)
+        listener = group.listeners.pop(number)
+        if not group.set_name:
+            group.engine.remove_fences([number], now)
         if not group.listeners:
             del self._groups[group.key]
             if group.filter is not None:
                 self._filters.drop(group.number)
-        if not self._groups:
-            self._states.changes = None
-            self._numbers = FeedNumbers()
+        return listener.client, listener.active.number
+
+    # Watches.
+
+    def _solves(self, subscription: Subscription) -> bool:
+        """Can an engine find out when somebody enters and leaves?"""
+        condition = subscription.filter
+        if isinstance(subscription.region, Formula):
+            return False
+        if condition is None or group_key(subscription, FenceOptions(), 0.0) in self._groups:
+            return True
+        return not condition.parsed.evolves and self._filtered_groups() < WATCH_FILTERS
+
+    def _filtered_groups(self) -> int:
+        return sum(group.filter is not None for group in self._groups.values())
+
+    def _changes_place(self, active: ActiveSubscription) -> bool:
+        """Does this watch belong into another engine, or into none?"""
+        if active.slot not in self._fences or not self._solves(active.subscription):
+            return True
+        group, _ = self._fences[active.slot]
+        return group.key != group_key(active.subscription, active.fence_options, active.linger)
+
+    def _begin_watch(self, now: Time, watch: Watch) -> list[int]:
+        """An engine or a comparison has it from now on. The feeds that are inside."""
+        active = watch.active
+        subscription, feeds = active.subscription, list[int]()
+        if self._solves(subscription):
+            listener = FenceListener(watch.client, active, ENTER_AND_LEAVE, watch)
+            inside = self._begin_fence(now, listener)
+            feeds = [one.feed for one in inside if one.feed not in self._extended]
+            if not self._extended:
+                return feeds
+            self._compared_with_extended.put(watch)
+            among = np.array(sorted(self._extended), np.int64)
+        else:
+            self._compared.put(watch)
+            among = np.array(sorted(self._states.feeds()), np.int64)
+        if subscription.filter is not None:
+            among = among[:FILTERED]  # the next tick continues
+        return [*feeds, *self._states.inside(now, subscription, among).tolist()]
+
+    def _change_watch(self, now: Time, watch: Watch) -> None:
+        """The watch is another one from now on. A comparison finds out at the next tick."""
+        slot = watch.active.slot
+        self.advance(now)
+        self._end_place(slot, now)
+        inside = self._begin_watch(now, watch)
+        if slot in self._fences:
+            for feed in watch.known - set(inside):
+                self._watches.leave(watch, feed, gone=False)
+            for feed in inside:
+                self._watches.enter(watch, feed)
+
+    def _note_extents(self, made: StatesMade) -> None:
+        """From now on these feeds are compared with all watches."""
+        extended = made.table["feed"][made.table["kind"] != ShapeKind.POINT]
+        if not len(extended):
+            return
+        if not self._extended:
+            for watch in self._watches:
+                if watch.active.slot in self._fences:
+                    self._compared_with_extended.put(watch)
+        self._extended.update(extended.tolist())
+
+    def _end_feed(self, feed: int) -> None:
+        self._watches.end_feed(feed)
+        self._compared.end_feed(feed)
+        if feed in self._extended:
+            self._extended.discard(feed)
+            self._compared_with_extended.end_feed(feed)
+            if not self._extended:
+                self._compared_with_extended = WatchComparison(self._states, self._watches)
+
+    def _counted_feeds(self, listener: FenceListener, numbers: Iterable[int]) -> list[int]:
+        """The feeds of these entities that a watch learns about from its engine."""
+        entities = [self._numbers.entities[number] for number in numbers]
+        return [
+            one.feed for one in entities if listener.counts(one) and one.feed not in self._extended
+        ]
 
     def tell_inside(
-        self, now: Time, client: ClientState, active: ActiveSubscription, inside: Iterable[InFence]
-    ) -> None:
-        """These are inside of a new fence, and are not in the answer to its request."""
-        for feed, fence in inside:
+        self, now: Time, client: ClientState, active: ActiveSubscription, inside: list[InFence],
+        listed: int,
+    ) -> None:  # fmt: skip
+        """These are inside of a new fence, and only the first are in the answer to its request."""
+        watch = self._watches.find(active.slot)
+        if watch is not None:
+            self._watches.know(watch, [feed for feed, _ in inside[:listed]])
+            for feed, _ in inside[listed:]:
+                self._watches.enter(watch, feed)
+            return
+        for feed, fence in inside[listed:]:
             state = self._states.state(feed).entity(client.form)
             place = self._place(*self._states.place(feed))
             notice = messages.FenceNotice(
@@ -276,9 +447,7 @@ class LiveFences:
             )  # fmt: skip
             self._notices.append((client, notice))
 
-    def _put(
-        self, now: Time, group: FenceGroup, number: int, active: ActiveSubscription
-    ) -> FenceEvents:
+    def _fence(self, number: int, active: ActiveSubscription) -> Fence:
         region = active.subscription.region
         assert not isinstance(region, Formula)
         if isinstance(region, Path):
@@ -286,12 +455,14 @@ class LiveFences:
         else:
             region = bounded(region)
         options = active.fence_options
-        fence = Fence(
+        return Fence(
             number, region, kinds_of(options) | ENTER_AND_LEAVE,
             None if options.dwell is None else round(options.dwell * SECOND),
             round(active.linger * SECOND),
         )  # fmt: skip
-        if region_evolves(region) or number in group.engine.moving.fences:
+
+    def _put(self, now: Time, group: FenceGroup, fence: Fence) -> FenceEvents:
+        if region_evolves(fence.region) or fence.number in group.engine.moving.fences:
             return group.engine.put_moving([fence], now)
         return group.engine.put_fences(columns_of([fence], now), now)
 
@@ -302,8 +473,6 @@ class LiveFences:
         if condition is not None:
             region = Moving(ALL_PLACES)
             self._filters.put(Subscription(group.number, NOBODY, region, condition, channel))
-        if self._states.changes is None:
-            self._states.changes = []
         known = self._states.all_made(channel)
         if len(known.t):
             self._give_fixes(known, [group])
@@ -356,20 +525,24 @@ class LiveFences:
 
     def advance(self, now: Time) -> None:
         """Give the engines what has changed until now. Fixes of this very moment may still come."""
-        if not self._groups:
+        if self._states.changes is None:
             return
+        if self._moved:
+            self._apply_moves()
         for group in self._groups.values():
             if group.engine.due() < now:
                 self._report(group, group.engine.advance(now - 1))
         self._numbers.release(now)
-        changes, self._states.changes = self._states.changes or [], []
+        changes, self._states.changes = self._states.changes, []
         for change in changes:
             if isinstance(change, FeedEnded):
                 number = self._numbers.end(change.feed, now)
+                self._end_feed(change.feed)
                 if number is not None:
                     for group in self._groups.values():
                         self._report(group, group.engine.withdraw([number], now))
             else:
+                self._note_extents(change)
                 self._give_fixes(change, list(self._groups.values()))
 
     def _give_fixes(self, made: StatesMade, groups: Sequence[FenceGroup]) -> None:
@@ -413,9 +586,8 @@ class LiveFences:
             if passes[part[0]]:
                 self._report(group, group.engine.fixes(some))
             else:
-                rejected = group.engine.withdraw(some.entity.tolist(), int(some.t[-1]))
-                rejected["reason"] = LeaveReason.LEFT
-                self._report(group, rejected)
+                t = int(some.t[-1])
+                self._report(group, group.engine.withdraw(some.entity, t, LeaveReason.LEFT))
 
     def _fixes(self, made: StatesMade) -> FixColumns:
         heights = [one.request.alt for one in made.accepted]
@@ -445,9 +617,22 @@ class LiveFences:
         for event in events.tolist():
             entity, feature = self._numbers.entities[event[2]], self._feature(group, event[3])
             for listener in group.who(event[3]):
-                if listener.kinds & 1 << event[4] and listener.counts(entity):
+                if not listener.kinds & 1 << event[4] or not listener.counts(entity):
+                    continue
+                if listener.watch is not None:
+                    self._tell_watch(event, entity, listener.watch)
+                else:
                     notice = self._notice(event, entity, listener, feature)
                     self._notices.append((listener.client, notice))
+
+    def _tell_watch(self, event: Any, entity: FenceEntity, watch: Watch) -> None:
+        _, _, number, _, kind, reason, *_ = event
+        if entity.feed in self._extended or not self._numbers.is_current(number):
+            return
+        if kind == FenceKind.ENTER:
+            self._watches.enter(watch, entity.feed)
+        else:
+            self._watches.leave(watch, entity.feed, reason != LeaveReason.LEFT)
 
     def _notice(
         self, event: Any, entity: FenceEntity, listener: FenceListener, feature: FeatureId | None
@@ -497,10 +682,21 @@ def inside_events(engine: FenceEngine, now: Time) -> FenceEvents:
     """Who is in which fence of this engine that stands still, as if the fences were new."""
     rows = engine.last.everybody(COMES, FENCE_ADDED, now)
     visits = engine.index.find(rows)
-    return write_events(rows, visits, engine.index.areas, np.zeros(len(visits), np.bool_))
+    areas = engine.index.areas[visits["slot"]]
+    visits["slot"], areas["dwell"] = np.arange(len(visits)), NEVER
+    return write_events(rows, visits, areas)
 
 
 def kinds_of(options: FenceOptions) -> int:
     """The events as bits of an engine."""
     names = {*options.events, *(("dwell",) if options.dwell is not None else ())}
     return sum(1 << KIND_NAMES.index(name) for name in names)
+
+
+def fence_options(request: messages.SubscribeRequest) -> tuple[FenceOptions, float]:
+    """What it asks as a fence, if anything, and its linger. `watch` asks for two events."""
+    if request.watch:
+        options, linger = FenceOptions(("enter", "leave"), watch=True), LINGER
+    else:
+        options, linger = FenceOptions(tuple(request.events), request.dwell, request.fences), 0.0
+    return options, linger if request.linger is None else request.linger

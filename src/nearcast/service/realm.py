@@ -32,7 +32,6 @@ from nearcast.client_protocol.limits import (
 from nearcast.client_protocol.payloads import MAX_NESTING
 from nearcast.columns import SlotAllocator, grow
 from nearcast.errors import Busy, Refused
-from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.publication import check_attributes
@@ -42,19 +41,15 @@ from nearcast.service.client_state import (
     AcceptedPublication,
     ActiveSubscription,
     ClientState,
-    FenceOptions,
     FlushDeliveries,
     ThrottleOptions,
     publication_ids,
 )
 from nearcast.service.fair_queueing import Accounts, Backlog
 from nearcast.service.fence_sets import FenceSet, PreparedFences
-from nearcast.service.live_fences import LiveFences
+from nearcast.service.live_fences import LiveFences, fence_options
 from nearcast.service.path_legs import PathLegs
-from nearcast.service.presence import Presence, watch_subscription
 from nearcast.service.retained_state import (
-    FEED_BITS,
-    FEED_MASK,
     PUBLICATION_DTYPE,
     PublicationTable,
     RetainedState,
@@ -88,8 +83,6 @@ NOBODY = -1  # as publisher: nobody's own publication
 # What `nearby` and a subscription that watches cost besides one request: another one, and one more
 # for every so many states that there are, and for every so many that are listed.
 LOOKED_AT, LISTED = 500, 50
-LINGER = 0.3  # seconds, of a watch, if its client does not say
-FILTERED = 500  # states at most for which a filter is asked at once
 
 
 class FlushInput(Struct):
@@ -151,16 +144,13 @@ class Realm:
         self._attributed = False  # have some of them attributes?
         self._path_legs = PathLegs()
         self._states = RetainedStates()
-        self._presence = Presence(self._states, limits.watched)
-        self._watchers: dict[int, tuple[ClientState, ActiveSubscription]] = {}
-        self._fences = LiveFences(self._states, geometry)
+        self._fences = LiveFences(self._states, geometry, limits.watched)
         self._expiry = StateExpiry(self._states)
         self._ttl_used = False  # has any state had a ttl?
         self._throttle = Throttle()
         self._throttled: dict[int, tuple[ClientState, ActiveSubscription]] = {}
         self.accounts = Accounts()
         self._backlog = Backlog()
-        self._query_matcher = MATCHERS["keyed"]()  # for queries that are asked once
 
     @property
     def waiting(self) -> int:
@@ -246,18 +236,15 @@ class Realm:
             t = self._change_time(now, before)
             subscription = wanted.stamped(client.entity, t)
             cost = check_cost(client, before, subscription, self.limits, self.geometry)
-            options = FenceOptions(tuple(request.events), request.dwell, request.fences)
-            linger = request.linger
-            if linger is None:
-                linger = 0.0 if options else LINGER
-            if options:
+            options, linger = fence_options(request)
+            if request.events:
                 self._fences.check(subscription, options, linger)
         if before is None:
             self._next_subscription += 1
             slot = self._add_subscription_slot(client, request.subscription, number)
         else:
             slot = before.slot
-            self._stop_watch_and_throttle(before)
+            self._stop_fence_and_throttle(before)
             self._before_change(t, before)
         active = ActiveSubscription(
             slot, request.subscription, t, wanted, subscription, throttle_options,
@@ -267,9 +254,7 @@ class Realm:
         mine[request.subscription] = active
         self._apply_change(t, active, wanted, subscription)
         self._start_throttling(client, active)
-        if request.events:
-            return [self._start_fence(client, active)]
-        return [self._start_watch(client, active)] if request.watch else []
+        return [self._start_fence(client, active)] if options else []
 
     def _start_throttling(self, client: ClientState, active: ActiveSubscription) -> None:
         if active.throttle_options:
@@ -293,7 +278,7 @@ class Realm:
             subscription = active.subscription.moved(region, t)
             if active.fence_options.fences:
                 raise Refused("a subscription to a set of fences has no area")
-            if active.fence_options:
+            if active.fence_options and not active.fence_options.watch:
                 self._fences.check(subscription, active.fence_options, active.linger)
             cost = check_cost(client, active, subscription, self.limits, self.geometry)
         except ValueError as why:
@@ -341,8 +326,6 @@ class Realm:
         if active.fence_options.fences:
             return  # it receives no messages
         self._matcher.put(replace(subscription, id=active.slot))
-        if active.watch is not None:
-            self._presence.change(active.watch, subscription)
         if active.slot in self._fences:
             self._fences.change(t, active)
         if active.throttle is not None:
@@ -359,16 +342,13 @@ class Realm:
 
     def _remove_subscription(self, active: ActiveSubscription) -> None:
         self._matcher.drop(active.slot)
-        self._stop_watch_and_throttle(active)
+        self._stop_fence_and_throttle(active)
         self._subscription_slots.give(active.slot)
         self._path_legs.drop(active.subscription.id)
 
-    def _stop_watch_and_throttle(self, active: ActiveSubscription) -> None:
-        """Without presence, fence events and throttling."""
+    def _stop_fence_and_throttle(self, active: ActiveSubscription) -> None:
+        """Without fence events and throttling."""
         self._fences.end(active.slot, self.now)
-        if active.watch is not None:
-            self._presence.end(active.watch)
-            del self._watchers[active.watch]
         if active.throttle is not None:
             self._throttle.end(active.throttle)
             del self._throttled[active.throttle]
@@ -614,7 +594,7 @@ class Realm:
                 self.subscriptions[deliveries.subscription[which]], HOPS,
             )  # fmt: skip
 
-    # Presence.
+    # States and fences.
 
     def nearby(
         self, now: Time, request: messages.NearbyRequest, form: messages.Encoding = messages.JSON
@@ -629,22 +609,13 @@ class Realm:
             )
             subscription = wanted.stamped(NOBODY, max(now, self.now))
         self._advance_to(now)
-        inside = self._feeds_inside(subscription, len(self._states))
+        inside = self._states.inside(self.now, subscription)
         found = closest_first(self._states, inside, subscription, self.now)
         return list_states(self._states, found, request.limit, form)[1]
 
     def query_cost(self, listed: int) -> int:
         """The cost of matching all states and listing so many, in requests beyond the one."""
         return 1 + len(self._states) // LOOKED_AT + listed // LISTED
-
-    def _feeds_inside(self, subscription: Subscription, most: int) -> Integers:
-        """Feeds whose states this subscription matches now. Matches at most so many."""
-        feeds, states, _ = self._states.some(self.now, 0, most)
-        self._query_matcher.put(watch_subscription(subscription, 0))
-        matches = self._query_matcher.match_many(states)
-        self._query_matcher.drop(0)
-        present: Integers = feeds[np.sort(matches.publication)]
-        return present
 
     def positions(self) -> Iterator[tuple[int, float, float, float]]:
         """Entities of this node with a retained state, and where the newest one is."""
@@ -660,23 +631,12 @@ class Realm:
         feeds = client.feeds.values()
         return [self._states.state(feed) for feed in feeds if self._states.retains(feed)]
 
-    def _start_watch(self, client: ClientState, active: ActiveSubscription) -> messages.Notice:
-        """The notice of who is inside. Those that do not fit follow as enter notices."""
-        wanted = active.subscription
-        active.watch = self._presence.begin(client.entity, wanted, active.linger)
-        self._watchers[active.watch] = client, active
-        most = len(self._states) if wanted.filter is None else FILTERED
-        feeds = self._feeds_inside(wanted, most)
-        found, entities = list_states(self._states, feeds, self.limits.nearby, client.form)
-        self._presence.know(active.watch, found)
-        return messages.InsideNotice(active.number, entities)
-
     def _start_fence(self, client: ClientState, active: ActiveSubscription) -> messages.Notice:
         """The notice of who is inside. Those that do not fit follow as notices of their own."""
         inside = self._fences.begin(self.now, client, active)
         feeds = np.array([one.feed for one in inside], np.int64)
         found, entities = list_states(self._states, feeds, self.limits.nearby, client.form)
-        self._fences.tell_inside(self.now, client, active, inside[len(found) :])
+        self._fences.tell_inside(self.now, client, active, inside, len(found))
         features = [one.fence for one in inside[: len(found)] if one.fence is not None]
         return messages.InsideNotice(active.number, entities, features)
 
@@ -709,46 +669,22 @@ class Realm:
 
     def fence_notices(self) -> list[tuple[ClientState, messages.Notice]]:
         """What has happened at fences until the time of the last event."""
-        return [*self._fences.take_notices(self.now)] if len(self._fences) else []
+        return self._fences.take_notices(self.now) if len(self._fences) else []
 
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
-        """Notices of who enters and leaves, of fences, and once a second of what was withheld.
+        """Notices of fences and watches, and once a second of what was withheld.
 
         Called ten times a second.
         """
         self._advance_to(now)
+        if len(self._fences):
+            self._fences.tick(self.now)
         notices = self.fence_notices()
         self._release_feeds()
-        if len(self._presence):
-            notices += self._presence_notices()
         if len(self._throttle):
             notices += self._withheld_notices()
             self._throttle.forget(self.now, self._states.settled)
-        self._states.forget(self._presence.departed)
-        return notices
-
-    def _presence_notices(self) -> list[tuple[ClientState, messages.Notice]]:
-        """Clients that get the same notice share the object, so that it is encoded once."""
-        changes = self._presence.update(self.now)
-        notices: list[tuple[ClientState, messages.Notice]] = []
-        for pairs, gone in ((changes.gone, True), (changes.left, False)):
-            lefts: dict[tuple[int, int], messages.LeaveNotice] = {}
-            for watch, feed in _split_pairs(pairs):
-                client, active = self._watchers[watch]
-                key = feed, active.number
-                if key not in lefts:
-                    lefts[key] = messages.LeaveNotice(
-                        active.number, self._states.entity(feed), gone
-                    )
-                notices.append((client, lefts[key]))
-        enters: dict[tuple[int, int, messages.Encoding], messages.EnterNotice] = {}
-        for watch, feed in _split_pairs(changes.entered):
-            client, active = self._watchers[watch]
-            entry = feed, active.number, client.form
-            if entry not in enters:
-                entity = self._states.state(feed).entity(client.form)
-                enters[entry] = messages.EnterNotice(active.number, entity)
-            notices.append((client, enters[entry]))
+        self._states.forget()
         return notices
 
     def _withheld_notices(self) -> Iterator[tuple[ClientState, messages.Notice]]:
@@ -778,7 +714,3 @@ def _find_subscription(client: ClientState, number: int) -> ActiveSubscription:
     if active is None:
         raise Refused(f"there is no subscription {number}")
     return active
-
-
-def _split_pairs(pairs: Integers) -> Iterator[tuple[int, int]]:
-    return zip((pairs >> FEED_BITS).tolist(), (pairs & FEED_MASK).tolist(), strict=True)

@@ -4,28 +4,32 @@ A feed has a slot. When its entity leaves, the slot is kept until none of its pu
 everybody who refers to the feed by its slot has learned that it has ended.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from struct import Struct as Packing
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.earth_json import altitude_outline
 from nearcast.columns import SlotAllocator, grow
+from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Floats, Integers
-from nearcast.model.subscription import Value
+from nearcast.model.subscription import Subscription, Value
 from nearcast.service.client_state import AcceptedPublication, LazyPublications
-from nearcast.space.motion import FOREVER, SECOND, Time
+from nearcast.space.motion import FOREVER, SECOND, Moving, Time
 from nearcast.space.outlines import Outline
+from nearcast.space.shapes import EVERYWHERE, LARGEST, ShapeKind
 
 # A pair of a subscription's slot and a feed is one number: these low bits are the feed.
 FEED_BITS = 32
 FEED_MASK = (1 << FEED_BITS) - 1
 
+ALL_PLACES = replace(EVERYWHERE, rx=LARGEST, ry=LARGEST)  # no place lies outside of it
 DIGESTS = 2**53  # possible totals of a digest
 
 # A publication as a row of a numpy table: the publisher; the client that publishes for it, as an
@@ -82,13 +86,12 @@ class RetainedStates:
         self.positions: Floats = np.zeros((64, 3))  # by feed, of its last publication
         self._states: dict[int, RetainedState] = {}
         self._table: PublicationTable = np.zeros(64, PUBLICATION_DTYPE)  # of the states
-        # Changes of states are numbered: the last one of all, and of each feed.
-        self.seq = 0
-        self.changed: Integers = np.zeros(64, np.int64)
+        self._seq = 0  # how often states have changed
         # When each state was made, and by which publication. FOREVER: there is none.
         self._made: Integers = np.full(64, FOREVER, np.int64)
         self._publications: Integers = np.zeros(64, np.int64)
         self._all: tuple[Time, int, Integers, Batch] | None = None  # at a time, after a change
+        self._queries = MATCHERS["keyed"]()  # for subscriptions that are asked once
         # All changes in their order, for whoever takes them away; None: nobody does.
         self.changes: list[StatesMade | FeedEnded] | None = None
         self.outlive = True  # do states with a ttl stay when their client leaves?
@@ -102,7 +105,6 @@ class RetainedStates:
         if feed == len(self.positions):
             self.positions = grow(self.positions, len(self.positions) + 1)
             self._table = grow(self._table, len(self._table) + 1)
-            self.changed = grow(self.changed, len(self.changed) + 1)
             self._made = grow(self._made, len(self._made) + 1, FOREVER)
             self._publications = grow(self._publications, len(self._publications) + 1)
         return feed
@@ -141,8 +143,7 @@ class RetainedStates:
             changed = table["feed"][newer]
             self._table[changed] = table[newer]
             self._made[changed], self._publications[changed] = times, numbers
-            self.changed[changed] = self.seq + 1 + np.arange(len(newer))
-            self.seq += len(newer)
+            self._seq += len(newer)
             if self.changes is not None and newer:
                 made_by = [accepted[i] for i in newer]
                 self.changes.append(StatesMade(np.array(times, np.int64), made_by, table[newer]))
@@ -153,8 +154,7 @@ class RetainedStates:
             self.changes.append(FeedEnded(feed))
         self._made[feed] = FOREVER
         self._left.append((feed, before))
-        self.seq += 1
-        self.changed[feed] = self.seq
+        self._seq += 1
 
     @property
     def next_expiry(self) -> Time:
@@ -183,16 +183,12 @@ class RetainedStates:
     def settled(self) -> Integers:
         return np.array(self._settled, np.int64)
 
-    def forget(self, until: int) -> None:
-        """Everybody knows which feeds ended until that change: their slots may be used again, if
-        none of their publications waits."""
-        known = [feed for feed in self._settled if self.changed[feed] <= until]
-        for feed in known:
+    def forget(self) -> None:
+        """Everybody knows which feeds have ended: their slots may be used again, if none of their
+        publications waits."""
+        for feed in self._settled:
             self._slots.give(feed)
-        if len(known) < len(self._settled):
-            self._settled = [feed for feed in self._settled if self.changed[feed] > until]
-        else:
-            self._settled.clear()
+        self._settled.clear()
 
     def entity(self, feed: int) -> int:
         """The entity of a feed that has, or had, a state."""
@@ -213,25 +209,32 @@ class RetainedStates:
         which = np.flatnonzero(self._made <= until)
         return len(which), int(self._publications[which].sum()) % DIGESTS
 
-    def states(self, t: Time) -> tuple[Integers, Batch]:
+    def feeds(self) -> Iterable[int]:
+        """All that have states."""
+        return self._states.keys()
+
+    def extended(self) -> list[int]:
+        """Feeds whose states have an extent."""
+        kinds = self._table["kind"]
+        return [feed for feed in self._states if kinds[feed] != ShapeKind.POINT]
+
+    def inside(
+        self, t: Time, subscription: Subscription, feeds: Integers | None = None
+    ) -> Integers:
+        """Feeds whose states this subscription would match at `t`, of these or of all."""
+        found, states = self._all_at(t) if feeds is None else self.batch_of(t, feeds)
+        self._queries.put(query_subscription(subscription, 0))
+        matches = self._queries.match_many(states)
+        self._queries.drop(0)
+        inside: Integers = found[np.sort(matches.publication)]
+        return inside
+
+    def _all_at(self, t: Time) -> tuple[Integers, Batch]:
         """All states as if published at `t`, and their feeds, in order."""
-        if self._all is None or self._all[:2] != (t, self.seq):
+        if self._all is None or self._all[:2] != (t, self._seq):
             feeds = np.fromiter(self._states, np.int64, len(self._states))
-            self._all = t, self.seq, *self.batch_of(t, np.sort(feeds))
+            self._all = t, self._seq, *self.batch_of(t, np.sort(feeds))
         return self._all[2:]
-
-    def some(self, t: Time, begin: int, most: int) -> tuple[Integers, Batch, int]:
-        """As `states`, of at most so many feeds from `begin` on; and where they end."""
-        feeds, states = self.states(t)
-        first = int(np.searchsorted(feeds, begin))
-        last = first + most
-        if last >= len(feeds):
-            return feeds[first:], slice_batch(states, first, len(feeds)), self.used
-        return feeds[first:last], slice_batch(states, first, last), int(feeds[last])
-
-    def changed_since(self, seq: int) -> Integers:
-        """Feeds whose states changed after that change."""
-        return np.flatnonzero(self.changed > seq)
 
     def batch_of(self, t: Time, feeds: Integers) -> tuple[Integers, Batch]:
         """Those of the feeds that have states, and these as if published at `t`."""
@@ -300,17 +303,16 @@ def altitude_outlines(
     return [altitude_outline(one.request.alt) for one in accepted]
 
 
-def slice_batch(states: Batch, first: int, last: int) -> Batch:
-    """A slice of them."""
-    if last - first == len(states):
-        return states
-    channel = states.channel[first:last] if states.channel is not None else None
-    outlines = states.outlines[first:last] if states.outlines is not None else None
-    return Batch(
-        states.t[first:last], states.node[first:last], states.kind[first:last],
-        states.centre[first:last], states.extent[first:last], channel,
-        states.publications[first:last], outlines=outlines,
-    )  # fmt: skip
+def query_subscription(subscription: Subscription, number: int) -> Subscription:
+    """As a matcher takes it to find states: without the client's own.
+
+    Engines find boxes in compiled loops, and look at what has no bounds one by one in Python. So
+    everywhere becomes a box that no place lies outside of.
+    """
+    region = subscription.region
+    if isinstance(region, Moving) and region.shape == EVERYWHERE and not region.moves:
+        region = replace(region, shape=ALL_PLACES)
+    return replace(subscription, id=number, echo=False, region=region)
 
 
 def is_among(pairs: Integers, others: Integers) -> NDArray[np.bool_]:

@@ -606,12 +606,12 @@ class Handover:
             for was in _versions(transferred)
         ]
         self._catching_up.append((connection, client, transfer.departed - SEARCHED, wanted))
-        watching = [
+        fences = [
             transferred.number
             for transferred in transfer.subscriptions
-            if transferred.watches or transferred.fence_options
+            if transferred.fence_options
         ]
-        for notice in realm.restart_watches(client, watching):
+        for notice in realm.restart_fences(client, fences):
             self._connections.reply(connection, notice)
 
     def _on_forwarded_request(self, entity: int, frame: bytes, packed: bool) -> None:
@@ -747,7 +747,7 @@ def _to_transfer(
 ) -> TransferredSubscription:
     return TransferredSubscription(
         active.number, active.since, active.asked, active.subscription, active.throttle_options,
-        active.watch is not None, active.linger, active.handovers, tuple(versions),
+        active.linger, active.handovers, tuple(versions),
         active.fence_options,
     )  # fmt: skip
 

@@ -305,7 +305,6 @@ class TransferredSubscription(Struct, frozen=True, array_like=True):
     asked: commands.Subscribe
     subscription: Subscription
     throttle_options: ThrottleOptions
-    watches: bool
     linger: float
     handovers: Hops
     earlier: tuple[SubscriptionVersion, ...]  # recent versions, for publications that arrive late

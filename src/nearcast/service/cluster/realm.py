@@ -303,7 +303,7 @@ class ClusterRealm(Realm):
             wanted = came.subscription
             slot = self._add_subscription_slot(client, came.number, wanted.id)
             active = replace(
-                came, slot=slot, watch=None, throttle=None, handovers=came.handovers + 1,
+                came, slot=slot, throttle=None, handovers=came.handovers + 1,
                 steps=sum(count_steps(wanted)),
             )  # fmt: skip
             client.subscriptions[came.number] = active
@@ -368,13 +368,9 @@ class ClusterRealm(Realm):
         """How many retained states were made until then, and the sum of their numbers."""
         return self._states.digest(until)
 
-    def restart_watches(self, client: ClientState, numbers: Sequence[int]) -> list[messages.Notice]:
-        """Restarts these watches and fences; returns the notices of who is inside."""
-        active = [client.subscriptions[number] for number in numbers]
-        return [
-            self._start_fence(client, one) if one.fence_options else self._start_watch(client, one)
-            for one in active
-        ]
+    def restart_fences(self, client: ClientState, numbers: Sequence[int]) -> list[messages.Notice]:
+        """Restarts these fences and watches; returns the notices of who is inside."""
+        return [self._start_fence(client, client.subscriptions[number]) for number in numbers]
 
     def change_fences(
         self, now: Time, name: str, prepared: PreparedFences,  # noqa: ARG002
