@@ -43,11 +43,12 @@ from nearcast.fences.events import (
 )
 from nearcast.fences.fence_index import COMES, DISAPPEARS, VISIT, FenceIndex, find_inside
 from nearcast.fences.last_fixes import LastFixes
-from nearcast.fences.moving_fences import MovingFences, PairVisit, place_shape, stand
+from nearcast.fences.moving_fences import MovingFences, PairVisit, place_shape
 from nearcast.fences.visits import NO_PLACE, FenceVisit, due, fire_due, follow_visit, settle_row
 from nearcast.space.motion import LATEST, SECOND, Time
 
 _NO_VISITS = np.empty(0, VISIT)
+ONLY = np.zeros(1, np.int64)  # the slot of an area in a table of its own
 LOOK_AHEAD = SECOND // 20  # while areas move, `due` is at most so far away
 
 
@@ -121,17 +122,9 @@ class FenceEngine:
         self.index.remove(numbers)
         slots = self.index.put(fences, times)
         after = find_inside(slots, self.index.table, self.last.fixes)
-        log = EventLog()
-        for changed, what, reason in (
-            (before & ~after, DISAPPEARS, LEFT), (after & ~before, COMES, NONE),
-        ):  # fmt: skip
-            which, where = np.nonzero(changed)
-            rows = self.last.rows(where, what, reason, times[which])
-            visits = np.zeros(len(rows), VISIT)
-            visits["row"], visits["slot"] = np.arange(len(rows)), slots[which]
-            visits["t_in"] = visits["t_out"] = times[which]
-            visits["begins"], visits["ends"] = what == COMES, what == DISAPPEARS
-            self._decide(rows, visits, self.index.areas, log)
+        log, areas = EventLog(), self.index.areas[slots]
+        self._change(before & ~after, DISAPPEARS, LEFT, times, areas, log)
+        self._change(after & ~before, COMES, NONE, times, areas, log)
         return in_order(log.events())
 
     def put_moving(self, fences: Sequence[Fence], now: Time) -> FenceEvents:
@@ -139,31 +132,40 @@ class FenceEngine:
         log = EventLog()
         log.add(self.remove_fences([f.number for f in fences if f.number in self.index.slots], now))
         for fence in fences:
-            known = fence.number in self.moving.fences
-            rows = self.last.everybody(COMES, NONE if known else FENCE_ADDED, now)
-            old = []
-            if known:
-                standing = self.moving.find_standing(rows, [fence.number])
-                self._follow(standing, log)
-                old = self.moving.find(rows, [fence.number])
-            before = {int(pair.row["entity"]) for pair in old}
+            known = self.moving.fences.get(fence.number)
+            before = np.zeros(len(self.last.fixes), np.bool_)
+            if known is not None:
+                standing = self.last.everybody(COMES, NONE, now)
+                self._follow(self.moving.find_standing(standing, [fence.number]), log)
+                before = find_inside(ONLY, self.moving.area_at(known, now), self.last.fixes)[0]
             self.moving.put(fence, now)
-            new = self.moving.find(rows, [fence.number])
-            after = {int(pair.row["entity"]) for pair in new}
-            gone = [pair for pair in old if int(pair.row["entity"]) not in after]
-            columns = columns_of([fence], now)
-            self._follow([stand(pair.row, columns, now, False) for pair in gone], log)
-            self._follow([pair for pair in new if int(pair.row["entity"]) not in before], log)
+            table = self.moving.area_at(fence, now)
+            after = find_inside(ONLY, table, self.last.fixes)[0]
+            added = NONE if known is not None else FENCE_ADDED
+            self._change(before & ~after, DISAPPEARS, LEFT, now, table[0], log)
+            self._change(after & ~before, COMES, added, now, table[0], log)
         return in_order(log.events())
+
+    def _change(
+        self, changed: Any, what: int, reason: int, times: Any, areas: Any, log: EventLog
+    ) -> None:
+        """Some of the last fixes come into, or disappear from, one of these areas: a column of
+        `changed` for each fix, and if they are several, a row for each area."""
+        which, where = np.nonzero(np.atleast_2d(changed))
+        rows = self.last.rows(where, what, reason, np.broadcast_to(times, len(areas))[which])
+        visits = np.zeros(len(rows), VISIT)
+        visits["row"], visits["slot"] = np.arange(len(rows)), which
+        visits["t_in"] = visits["t_out"] = rows["t1"]
+        visits["begins"], visits["ends"] = what == COMES, what == DISAPPEARS
+        self._decide(rows, visits, areas, log)
 
     def entities_inside(self, number: int, now: Time) -> Integers:
         """Who is in this fence now."""
-        rows = self.last.everybody(COMES, NONE, now)
+        table, slots = self.index.table, np.array([self.index.slots.get(number, 0)])
         if number in self.moving.fences:
-            inside = [pair.row["entity"] for pair in self.moving.find(rows, [number])]
-            return np.array(inside, np.int64)
-        visits = self.index.find_among(rows, np.array([self.index.slots[number]]))
-        entities: Integers = rows["entity"][visits["row"]]
+            table, slots = self.moving.area_at(self.moving.fences[number], now), ONLY
+        fixes = self.last.fixes
+        entities: Integers = fixes["entity"][find_inside(slots, table, fixes)[0]]
         return entities
 
     def remove_fences(self, numbers: Iterable[int], now: Time) -> FenceEvents:

@@ -18,11 +18,11 @@ import numpy as np
 from nearcast.fences.areas import NEVER, Fence, FenceColumns, columns_of
 from nearcast.fences.crossings import spans_between, spans_room
 from nearcast.fences.events import LEFT, NONE
-from nearcast.fences.fence_index import COMES, DISAPPEARS, MOVE, VISIT, visit_area
+from nearcast.fences.fence_index import COMES, DISAPPEARS, MOVE, MOVES, VISIT, visit_area
 from nearcast.space.boxes import Margin, swept_box
-from nearcast.space.motion import LATEST, SECOND, Moving, Path, Time
+from nearcast.space.motion import SECOND, Moving, Path, Time
 from nearcast.space.outlines import WHOLE, Outline
-from nearcast.space.shapes import DISC, Shape, ShapeKind
+from nearcast.space.shapes import BOX, DISC, Shape, ShapeKind
 
 AROUND = Margin(1e-12, 1e-6)
 _NO_SLABS = np.zeros(1, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32)
@@ -138,6 +138,36 @@ def transitions(
     return found
 
 
+def may_change(region: Moving | Path, p0: Any, p1: Any, begin: Time, end: Time) -> Any:
+    """For which entities something may change: they stand at p0 from `begin` to `end` and then go
+    to p1. Not for those that are well inside of a disc or box, or well outside of a disc, all the
+    time: it moves straight and has no corners that point inwards."""
+    some = np.ones(len(p0), np.bool_)
+    if isinstance(region, Path) or any(region.growth) or region.shape.outline is not None:
+        return some
+    shape = region.shape
+    here, there = np.array(region.centre(begin)), np.array(region.centre(end))
+    slack = 1e-9 * (np.abs(here).max() + np.abs(there).max() + shape.rx)
+    places = p0[:, :3] - here, p0[:, :3] - there, p1[:, :3] - there
+    if shape.kind == BOX:
+        extents = np.array((shape.rx, shape.ry, shape.rz)) - slack
+        return ~np.logical_and.reduce([(np.abs(place) < extents).all(axis=1) for place in places])
+    if shape.kind == DISC:
+        inside = [np.sqrt((place * place).sum(axis=1)) < shape.rx - slack for place in places]
+        near = [distance_to_way(*way) <= shape.rx + slack for way in itertools.pairwise(places)]
+        return ~np.logical_and.reduce(inside) & np.logical_or.reduce(near)
+    return some
+
+
+def distance_to_way(p0: Any, p1: Any) -> Any:
+    """How far the origin is from each way from p0 to p1."""
+    way = p1 - p0
+    length = np.maximum((way * way).sum(axis=1), 1e-300)
+    part = np.clip(-(p0 * way).sum(axis=1) / length, 0.0, 1.0)
+    nearest = p0 + part[:, None] * way
+    return np.sqrt((nearest * nearest).sum(axis=1))
+
+
 class MovingFences:
     """Fences that are not the same at all times, by number."""
 
@@ -146,20 +176,27 @@ class MovingFences:
         self.fences: dict[int, Fence] = {}
         self.told_until: Time = -NEVER  # transitions of those who stand are known up to this moment
         self._since: dict[int, Time] = {}
+        self._until: dict[int, Time] = {}  # from when on each stays as it is
 
     def put(self, fence: Fence, now: Time) -> None:
-        self.fences[fence.number], self._since[fence.number] = fence, now
+        number, region = fence.number, fence.region
+        last = region.legs[-1] if isinstance(region, Path) else region
+        self.fences[number], self._since[number] = fence, now
+        self._until[number] = last.until if last.moves else last.since
 
     def remove(self, number: int) -> None:
-        del self.fences[number], self._since[number]
+        del self.fences[number], self._since[number], self._until[number]
 
     @property
     def in_motion(self) -> bool:
         """Is there one whose area changes after what is known?"""
-        return any(
-            not stands_still(fence.region, self.told_until, LATEST)
-            for fence in self.fences.values()
-        )
+        return self.told_until < max(self._until.values(), default=-NEVER)
+
+    def area_at(self, fence: Fence, now: Time) -> Any:
+        """As kernels take it: a table of the one area that the fence has then."""
+        columns = columns_of([fence], now)
+        columns.areas["since"], columns.areas["earth"] = now, self._earth
+        return columns.areas, columns.coordinates, columns.starts, *_NO_SLABS
 
     def find(self, rows: Any, numbers: Sequence[int] | None = None) -> list[PairVisit]:
         """What happens between rows and fences, in the order of rows for each pair: first while
@@ -170,11 +207,16 @@ class MovingFences:
         begin, end = max(int(rows["t0"].min()), 0), max(int(rows["t1"].max()), self.told_until)
         low = np.minimum(rows["p0"], rows["p1"])[:, :3]
         high = np.maximum(rows["p0"], rows["p1"])[:, :3]
+        alike = bool((rows["what"] == MOVES).all() and (rows["t1"] == end).all())
         for number in self.fences if numbers is None else numbers:
             fence = self.fences[number]
             box = swept_box(fence.region, begin, end, AROUND)
             near = (low <= np.array(box.high)).all(axis=1) & (high >= np.array(box.low)).all(axis=1)
-            for i in np.flatnonzero(near).tolist():
+            some = np.flatnonzero(near)
+            if alike:
+                p0, p1 = rows["p0"][some], rows["p1"][some]
+                some = some[may_change(fence.region, p0, p1, begin, end)]
+            for i in some.tolist():
                 found += self._meet(fence, rows[i : i + 1])
         return found
 
@@ -214,7 +256,9 @@ class MovingFences:
             near = (places <= np.array(box.high)).all(axis=1)
             near &= (places >= np.array(box.low)).all(axis=1)
             columns = columns_of([fence], end)
-            for i in np.flatnonzero(near).tolist():
+            some = np.flatnonzero(near)
+            at = rows["p0"][some]
+            for i in some[may_change(fence.region, at, at, begin, end)].tolist():
                 row = rows[i]
                 first, last = max(begin, int(row["t0"])), int(row["t1"])
                 if first < last:

@@ -61,6 +61,7 @@ from nearcast.space.shapes import LARGEST, ShapeKind
 NOBODY = -1  # as subscriber: nobody's own publications
 FILTERS = 256  # different ones of fences on one node: each state is judged by all of them
 WATCH_FILTERS = 128  # of these, watches begin only so many; others are compared
+MOVING_WATCHES = 8  # with fences that move by themselves: engines look at each at every fix
 KIND_NAMES: tuple[messages.FenceEventName, ...] = (
     "leave", "cross", "enter", "dwell", "inside", "outside",
 )  # fmt: skip
@@ -280,8 +281,10 @@ class LiveFences:
         if self._states.changes:
             self.advance(now)
         watch = self._watches.find(active.slot)
-        if watch is not None and self._changes_place(active):
+        if watch is not None and self._changes_place(watch):
             self._change_watch(now, watch)
+            return
+        if active.slot not in self._fences:
             return
         group, number = self._fences[active.slot]
         fence = self._fence(number, active)
@@ -350,30 +353,42 @@ class LiveFences:
 
     # Watches.
 
-    def _solves(self, subscription: Subscription) -> bool:
-        """Can an engine find out when somebody enters and leaves?"""
-        condition = subscription.filter
-        if isinstance(subscription.region, Formula):
+    def _solves(self, subscription: Subscription, moving: int) -> bool:
+        """Can an engine find out when somebody enters and leaves, beside so many moving fences?"""
+        condition, region = subscription.filter, subscription.region
+        if isinstance(region, Formula) or (region_evolves(region) and moving >= MOVING_WATCHES):
             return False
         if condition is None or group_key(subscription, FenceOptions(), 0.0) in self._groups:
             return True
         return not condition.parsed.evolves and self._filtered_groups() < WATCH_FILTERS
 
+    def _moving_fences(self) -> int:
+        return sum(len(group.engine.moving.fences) for group in self._groups.values())
+
     def _filtered_groups(self) -> int:
         return sum(group.filter is not None for group in self._groups.values())
 
-    def _changes_place(self, active: ActiveSubscription) -> bool:
-        """Does this watch belong into another engine, or into none?"""
-        if active.slot not in self._fences or not self._solves(active.subscription):
+    def _changes_place(self, watch: Watch) -> bool:
+        """Does this watch belong into another engine or comparison than before? If not, and it is
+        compared, it is from now on as it is now."""
+        active = watch.active
+        group, number = self._fences.get(active.slot, (None, 0))
+        moves = group is not None and number in group.engine.moving.fences
+        solved = self._solves(active.subscription, self._moving_fences() - moves)
+        if group is None and not solved:
+            self._compared.put(watch)
+            return False
+        if group is None or not solved:
             return True
-        group, _ = self._fences[active.slot]
+        if self._extended:
+            self._compared_with_extended.put(watch)
         return group.key != group_key(active.subscription, active.fence_options, active.linger)
 
     def _begin_watch(self, now: Time, watch: Watch) -> list[int]:
         """An engine or a comparison has it from now on. The feeds that are inside."""
         active = watch.active
         subscription, feeds = active.subscription, list[int]()
-        if self._solves(subscription):
+        if self._solves(subscription, self._moving_fences()):
             listener = FenceListener(watch.client, active, ENTER_AND_LEAVE, watch)
             inside = self._begin_fence(now, listener)
             feeds = [one.feed for one in inside if one.feed not in self._extended]

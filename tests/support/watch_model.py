@@ -1,4 +1,4 @@
-"""A naive model of presence: it looks at everybody at every tick."""
+"""A naive model of watches: who has which state, and whom each watch would see now."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,19 +30,12 @@ HERE = Area(x=0.0, y=0.0, r=5.0)
 
 
 @dataclass
-class Watch:
-    linger: int
-    known: dict[int, int | None] = field(default_factory=dict)  # entity: out of sight since
-    withdrawn: list[int] = field(default_factory=list)  # entities, told at the next tick
-
-
-@dataclass
 class WatchModel(Model):
-    """Also: who has which state, and which watch knows whom."""
+    """Also: who has which state, and the linger of each watch in microseconds."""
 
     states: dict[tuple[int, str], messages.PublishRequest] = field(default_factory=dict)
     present: set[int] = field(default_factory=set)
-    watches: dict[tuple[int, int], Watch] = field(default_factory=dict)
+    watches: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def obey(self, t: int, client: int, entity: int, request: Any) -> None:
         super().obey(t, client, entity, request)
@@ -57,11 +50,8 @@ class WatchModel(Model):
         if isinstance(request, messages.SubscribeRequest):
             self.watches.pop((client, request.subscription), None)
             if request.watch:
-                watch = Watch(round(request.linger * SECOND))
-                key = client, request.subscription
-                watch.known = dict.fromkeys(self.seen(self.wanted[key], t))
-                self.watches[key] = watch
-        self.watches = {key: watch for key, watch in self.watches.items() if key in self.wanted}
+                self.watches[client, request.subscription] = round(request.linger * SECOND)
+        self.watches = {key: linger for key, linger in self.watches.items() if key in self.wanted}
 
     def _withdraw(self, entity: int, channel: str | None) -> None:
         """What is known of it ends; what it has said and is not flushed is no state."""
@@ -73,10 +63,6 @@ class WatchModel(Model):
         for place, (who, published) in enumerate(self.waiting):
             if who == entity and channel in (None, published.channel):
                 self.waiting[place] = who, replace(published, retain=False)
-        for key, watch in self.watches.items():
-            if entity in watch.known and channel in (None, self.wanted[key].channel):
-                del watch.known[entity]
-                watch.withdrawn.append(entity)
 
     def flush(self, t: int) -> list[tuple[int, int, int]]:
         for entity, published in self.waiting:
@@ -84,36 +70,14 @@ class WatchModel(Model):
                 self.states[entity, published.channel] = published
         return super().flush(t)
 
-    def seen(self, subscription: Subscription, t: int) -> list[int]:
+    def seen(self, subscription: Subscription, t: int) -> set[int]:
         """Whose state would be heard, were it said now? Nobody's own."""
         watching = replace(subscription, echo=False)
-        return [
+        return {
             entity
-            for (entity, channel), published in self.states.items()
+            for (entity, _), published in self.states.items()
             if wants(watching, _publication(entity, published, t), t)
-        ]
-
-    def tick(self, t: int) -> list[tuple[int, str, int, int, bool]]:
-        """Client, "enter" or "leave", the client's number, the entity, and whether it is gone."""
-        notices = []
-        for (client, number), watch in self.watches.items():
-            seen = self.seen(self.wanted[client, number], t)
-            gone = [entity for entity in watch.known if entity not in self.present]
-            for entity in (*gone, *watch.withdrawn):
-                notices.append((client, "leave", number, entity, True))
-                watch.known.pop(entity, None)
-            watch.withdrawn.clear()
-            for entity in seen:
-                if entity not in watch.known:
-                    notices.append((client, "enter", number, entity, False))
-                watch.known[entity] = None
-            for entity, since in list(watch.known.items()):
-                if entity not in seen:
-                    watch.known[entity] = since = t if since is None else since
-                    if t - since >= watch.linger:
-                        notices.append((client, "leave", number, entity, False))
-                        del watch.known[entity]
-        return sorted(notices)
+        }
 
 
 def _publication(entity: int, published: messages.PublishRequest, t: int) -> Publication:
