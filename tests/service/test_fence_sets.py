@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nearcast.client_protocol.geometry_json import EARTH, PLANE, Area
 from nearcast.client_protocol.limits import Limits
@@ -18,8 +20,14 @@ from nearcast.client_protocol.messages import (
 )
 from nearcast.errors import Refused
 from nearcast.service import live_fences
-from nearcast.service.fence_sets import PreparedFences, prepare_fences, read_collection
+from nearcast.service.fence_sets import (
+    FenceSet,
+    PreparedFences,
+    prepare_fences,
+    read_collection,
+)
 from nearcast.space.motion import SECOND
+from support.examples import examples
 from support.realm_histories import RealmHarness
 
 WATCHER, TRUCK = 0, 1
@@ -195,7 +203,7 @@ def test_features_without_ids_are_called_by_their_places_if_the_set_is_new() -> 
     plain = {"type": "Feature", "geometry": square(0), "properties": None}
     assert read(plain, plain).ids == [0, 1]
     with pytest.raises(Refused, match="an id is a text"):
-        prepare_fences([plain], [b""], Limits(), PLANE, numbered=False)
+        prepare_fences([json.dumps(plain).encode()], Limits(), PLANE, numbered=False)
     assert read_collection(collection(remove=[1, "b"]), Limits(), PLANE, False)[1] == [1, "b"]
 
 
@@ -209,3 +217,26 @@ def test_all_forms_of_areas_are_read_in_both_geometries() -> None:
     ]
     for geometry in (PLANE, EARTH):
         assert len(read(*forms, geometry=geometry).columns.areas) == 5
+
+
+@examples(60)
+@given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 5))), max_size=8))
+def test_the_columns_of_a_set_are_those_of_its_fences_as_they_are_now(
+    changes: list[tuple[bool, set[int]]],
+) -> None:
+    """Fences are put and removed in any order; columns are asked for now and then."""
+    here, places = FenceSet(), dict[int, float]()
+    for step, (removes, which) in enumerate(changes):
+        if removes:
+            here.remove(here.numbers[n] for n in which if n in places)
+            places = {n: x for n, x in places.items() if n not in which}
+        else:
+            places |= {n: 10.0 * step + n for n in which}
+            prepared = read(*(feature(n, square(places[n])) for n in sorted(which)))
+            here.put(prepared, [n + 1 for n in sorted(which)])
+        if step % 2:
+            continue
+        areas = here.columns().areas
+        assert dict(zip(areas["number"] - 1, areas["x"], strict=True)) == places
+        first, length = areas["first"], areas["length"]
+        assert (here.columns().coordinates[first] == -1.0).all() and (length == 8).all()

@@ -16,6 +16,7 @@ from nearcast.demo import engine_comparison
 from nearcast.fences.areas import Fence, columns_of, polygon_columns
 from nearcast.fences.events import fixes_of
 from nearcast.fences.fence_state import FenceEngine
+from nearcast.fences.sound_polygons import GivenPolygon, Position, sound_polygons
 from nearcast.matching.grid import GridMatcher
 from nearcast.model.subscription import Subscription
 from nearcast.pipeline.jobs.note_replay import FACTS, replay_links, replay_owners
@@ -51,6 +52,8 @@ def use_fences() -> None:
     engine.withdraw([1], 2)
     many = range(1_000)  # more than there is room for at first
     engine.fixes(fixes_of(many, [3] * len(many), [(0.5, 0.5)] * len(many)))
+    ring = [Position(x, y) for x, y in (*square, square[0])]
+    sound_polygons([GivenPolygon([[ring]])], False)
 
 
 def use_earth() -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from nearcast.fences.events import ENTER, LEAVE, Floats, Integers
 from nearcast.space.motion import Moving, Path, Time
 from nearcast.space.outlines import POLYGON
-from nearcast.space.shapes import BOX, Shape
+from nearcast.space.shapes import BOX
 
 AREA = np.dtype(
     [(name, np.int64) for name in ("number", "since", "dwell", "linger", "first", "ring", "slab")]
@@ -89,6 +89,35 @@ def columns_of(fences: Sequence[Fence], now: Time) -> FenceColumns:
     areas = np.array(rows, AREA)
     areas["first"] = np.cumsum(areas["length"]) - areas["length"]
     return FenceColumns(areas, np.concatenate(vertices), np.array(starts, np.int64))
+
+
+def join_columns(blocks: Sequence[FenceColumns]) -> FenceColumns:
+    """The columns of several blocks of fences, one after the other."""
+    blocks = [columns_of([], 0), *blocks]
+    areas = np.concatenate([block.areas for block in blocks])
+    counts = [len(block.areas) for block in blocks]
+    for name, columns in (("first", "coordinates"), ("ring", "starts")):
+        lengths = np.array([len(getattr(block, columns)) for block in blocks])
+        areas[name] += np.repeat(np.cumsum(lengths) - lengths, counts)
+    return FenceColumns(
+        areas,
+        np.concatenate([block.coordinates for block in blocks]),
+        np.concatenate([block.starts for block in blocks]),
+    )
+
+
+def select_columns(columns: FenceColumns, rows: Integers) -> FenceColumns:
+    """Only these rows, with their vertices alone."""
+    areas = columns.areas[rows]
+    kept = []
+    for first, length, column in (
+        ("first", "length", columns.coordinates), ("ring", "rings", columns.starts)
+    ):  # fmt: skip
+        lengths = areas[length].astype(np.int64)
+        begin = np.cumsum(lengths) - lengths
+        kept.append(column[np.arange(lengths.sum()) + np.repeat(areas[first] - begin, lengths)])
+        areas[first] = begin
+    return FenceColumns(areas, *kept)
 
 
 def polygon_columns(

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Raw, Struct
+import numpy as np
+from msgspec import UNSET, Raw, Struct
 
 from nearcast.client_protocol.geometry_json import EARTH, Geometry
 from nearcast.client_protocol.limits import Limits, check_geometry
 from nearcast.client_protocol.messages import DECODE_ERRORS, FeatureId
 from nearcast.errors import Refused
-from nearcast.fences.areas import Fence, FenceColumns, columns_of
+from nearcast.fences.areas import FenceColumns, join_columns, select_columns
+from nearcast.fences.feature_areas import areas_of_features
 from nearcast.space.geojson import shape_from_geojson
-from nearcast.space.motion import Moving
 from nearcast.space.shapes import Shape
 
 
@@ -27,10 +28,9 @@ class FeatureCollection(Struct, frozen=True, tag="FeatureCollection", tag_field=
 
 
 class PreparedFences(NamedTuple):
-    """Features that are valid: ids, shapes, the JSON of each, and columns without numbers."""
+    """Features that are valid: ids, the JSON of each, and columns without numbers."""
 
     ids: list[FeatureId]
-    shapes: list[Shape]
     texts: list[bytes]
     columns: FenceColumns
 
@@ -41,9 +41,9 @@ class FenceSet:
     def __init__(self) -> None:
         self.numbers: dict[FeatureId, int] = {}
         self.ids: dict[int, FeatureId] = {}
-        self.shapes: dict[int, Shape] = {}
         self.texts: dict[int, bytes] = {}
-        self._columns: FenceColumns | None = None  # of all, until something changes
+        self._put: list[FenceColumns] = []  # of a fence that was put twice, the last row counts
+        self._changed = False  # something else than these is in the set
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -51,25 +51,35 @@ class FenceSet:
     def put(self, prepared: PreparedFences, numbers: list[int]) -> FenceColumns:
         """Take these over under these numbers; returns their columns."""
         prepared.columns.areas["number"] = numbers
-        whole = not self.numbers
+        before = len(self)
         self.numbers.update(zip(prepared.ids, numbers, strict=True))
         self.ids.update(zip(numbers, prepared.ids, strict=True))
-        self.shapes.update(zip(numbers, prepared.shapes, strict=True))
         self.texts.update(zip(numbers, prepared.texts, strict=True))
-        self._columns = prepared.columns if whole or len(numbers) == len(self) else None
+        if len(numbers) == len(self):
+            self._put, self._changed = [prepared.columns], False
+        elif numbers:
+            self._put.append(prepared.columns)
+            self._changed |= len(self) < before + len(numbers)
+        if sum(len(columns.areas) for columns in self._put) > 2 * len(self):
+            self.columns()
         return prepared.columns
 
     def remove(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            del self.numbers[self.ids.pop(number)], self.shapes[number], self.texts[number]
-            self._columns = None
+            del self.numbers[self.ids.pop(number)], self.texts[number]
+            self._changed = True
 
     def columns(self) -> FenceColumns:
         """Of all its fences."""
-        if self._columns is None:
-            fences = [Fence(number, Moving(shape)) for number, shape in self.shapes.items()]
-            self._columns = columns_of(fences, 0)
-        return self._columns
+        if len(self._put) != 1 or self._changed:
+            all_put = join_columns(self._put)
+            if self._changed:
+                numbers = all_put.areas["number"].tolist()
+                row_of = {number: row for row, number in enumerate(numbers)}
+                rows = np.array([row_of[number] for number in self.ids], np.int64)
+                all_put = select_columns(all_put, rows)
+            self._put, self._changed = [all_put], False
+        return self._put[0]
 
     def geojson(self) -> bytes:
         """As a FeatureCollection."""
@@ -89,46 +99,55 @@ def read_collection(
     except DECODE_ERRORS as why:
         raise Refused(f"this is no GeoJSON FeatureCollection: {str(why)[:200]}") from None
     texts = [bytes(text) for text in collection.features]
-    features = (_decode_object(text, place) for place, text in enumerate(texts))
-    return prepare_fences(features, texts, limits, geometry, numbered), collection.remove
+    return prepare_fences(texts, limits, geometry, numbered), collection.remove
+
+
+class _Identified(Struct):
+    id: Any = UNSET
 
 
 _decode_collection = msgspec.json.Decoder(FeatureCollection).decode
+_decode_identified = msgspec.json.Decoder(_Identified).decode
 _decode_feature = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def _decode_object(text: bytes, place: int) -> dict[str, Any]:
-    try:
-        return _decode_feature(text)
-    except DECODE_ERRORS as why:
-        raise Refused(f"feature {place}: {str(why)[:200]}") from None
-
-
 def prepare_fences(
-    features: Iterable[Mapping[str, Any]], texts: list[bytes], limits: Limits, geometry: Geometry,
-    numbered: bool,
-) -> PreparedFences:  # fmt: skip
-    """Checked features with their texts; Refused names the one that is wrong."""
+    texts: list[bytes], limits: Limits, geometry: Geometry, numbered: bool
+) -> PreparedFences:
+    """Features as JSON, checked; Refused names the one that is wrong."""
     if len(texts) > limits.fences:
         raise Refused(f"the sets of this node have at most {limits.fences} fences")
-    ids: dict[FeatureId, None] = {}
-    shapes = []
-    for place, feature in enumerate(features):
-        which = feature.get("id", place if numbered else None)
-        if isinstance(which, bool) or not isinstance(which, str | int):
-            raise Refused(f"feature {place}: an id is a text or an integer")
-        if isinstance(which, int) and abs(which) >= 2**53:
-            raise Refused(f"feature {place}: an id as an integer is below 2**53")
-        if which in ids:
+    known: dict[FeatureId, None] = {}
+    for place, text in enumerate(texts):
+        which = _read_id(text, place, numbered)
+        if which in known:
             raise Refused(f"feature {place}: its id {str(which)[:64]!a} occurs twice")
+        known[which] = None
+    ids = list(known)
+
+    def read_one(place: int) -> Shape:
         try:
-            shapes.append(_read_shape(feature, limits, geometry))
-        except (ValueError, Refused) as why:
+            return _read_shape(_decode_feature(texts[place]), limits, geometry)
+        except (*DECODE_ERRORS, Refused) as why:
             reason = " ".join(str(why)[:300].split())
-            raise Refused(f"feature {str(which)[:64]!a}: {reason}") from None
-        ids[which] = None
-    columns = columns_of([Fence(0, Moving(shape)) for shape in shapes], 0)
-    return PreparedFences(list(ids), shapes, texts, columns)
+            raise Refused(f"feature {str(ids[place])[:64]!a}: {reason}") from None
+
+    columns = areas_of_features(texts, geometry == EARTH, read_one, limits.vertices)
+    return PreparedFences(ids, texts, columns)
+
+
+def _read_id(text: bytes, place: int, numbered: bool) -> FeatureId:
+    try:
+        which = _decode_identified(text).id
+    except DECODE_ERRORS as why:
+        raise Refused(f"feature {place}: {str(why)[:200]}") from None
+    if which is UNSET and numbered:
+        return place
+    if isinstance(which, bool) or not isinstance(which, str | int):
+        raise Refused(f"feature {place}: an id is a text or an integer")
+    if isinstance(which, int) and abs(which) >= 2**53:
+        raise Refused(f"feature {place}: an id as an integer is below 2**53")
+    return which
 
 
 def _read_shape(feature: Mapping[str, Any], limits: Limits, geometry: Geometry) -> Shape:

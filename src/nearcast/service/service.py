@@ -255,9 +255,7 @@ class Service(Node):
 
     def _change_fences(self, request: messages.FencesRequest) -> None:
         texts = [msgspec.json.encode(feature) for feature in request.features]
-        prepared = prepare_fences(
-            request.features, texts, self.limits, self.realm.geometry, request.replace
-        )
+        prepared = prepare_fences(texts, self.limits, self.realm.geometry, request.replace)
         realm, remove = self.realm, request.remove
         realm.change_fences(self.now, request.name, prepared, remove, request.replace)
 

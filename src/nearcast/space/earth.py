@@ -4,8 +4,8 @@ Inside Nearcast a place on Earth is a point on the surface of the ellipsoid in E
 longitude 0, y to 90° east, z to the north pole. Poles and the antimeridian need no case there, and
 a geodesic disc is a ball with a chord as its radius. Heights stand apart (`space.outlines`).
 
-`ecef`, `lon_lat` and `tangent_plane` take and return plain numbers and call nothing but `math`, so
-numba compiles them as they are. For the same bits in both they use `sqrt` rather than `hypot`,
+`ecef`, `lon_lat`, `tangent_plane` and `surface_box` take and return plain numbers, so numba
+compiles them as they are. For the same bits in both they use `sqrt` rather than `hypot`,
 which Python and numba compute in different ways. They check nothing: `require_lon_lat` does, once,
 where a place enters the system.
 
@@ -138,6 +138,11 @@ def lon_lat_box(west: float, south: float, east: float, north: float) -> tuple[E
     require_lon_lat(0.0, north)
     if south > north:
         raise ValueError(f"the southern latitude {south} is above the northern one, {north}")
+    return surface_box(west, south, east, north)
+
+
+def surface_box(west: float, south: float, east: float, north: float) -> tuple[Ecef, Ecef]:
+    """`lon_lat_box` of bounds that are checked: `west` <= `east`. numba compiles this, too."""
     # The distance from the axis falls from the equator to the poles.
     widest = ecef(0.0, min(max(south, 0.0), north))[0]
     narrowest = ecef(0.0, south if -south > north else north)[0]

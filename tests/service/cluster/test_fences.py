@@ -76,4 +76,4 @@ def test_a_ttl_travels_but_nothing_outlives_its_client(realm: ClusterRealm) -> N
 
 def test_sets_of_fences_are_refused(realm: ClusterRealm) -> None:
     with pytest.raises(Refused, match="in a cluster has no sets of fences"):
-        realm.change_fences(0, "depots", prepare_fences([], [], Limits(), PLANE, numbered=True))
+        realm.change_fences(0, "depots", prepare_fences([], Limits(), PLANE, numbered=True))

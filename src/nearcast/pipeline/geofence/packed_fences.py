@@ -20,7 +20,8 @@ from msgspec import Struct
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
-from nearcast.fences.areas import Fence, FenceColumns, columns_of
+from nearcast.fences.areas import Fence, FenceColumns, columns_of, join_columns
+from nearcast.fences.feature_areas import areas_of_features
 from nearcast.space.geojson import shape_from_geojson
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import POINT, Shape
@@ -36,15 +37,17 @@ class _FeatureCollection(Struct):
     features: list[msgspec.Raw]
 
 
-class _Feature(Struct):
+class _Labels(Struct):
+    """What a feature is called, and what is known about it."""
+
     type: str
-    geometry: dict[str, Any] | None = None
     properties: dict[str, Any] | None = None
     id: str | int | float | None = None
 
 
 _read_collection = msgspec.json.Decoder(_FeatureCollection).decode
-_read_feature = msgspec.json.Decoder(_Feature).decode
+_read_labels = msgspec.json.Decoder(_Labels).decode
+_read_feature = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class PackedFences(NamedTuple):
@@ -71,39 +74,44 @@ def read_fences(file: PathInput, earth: bool, keep: Sequence[str] = ()) -> Packe
     kept: dict[str, list[str | None]] = {name: [] for name in keep}
     ids: list[str] = []
 
-    def shapes() -> Iterator[Shape]:
-        for number, text in enumerate(content.features):
-            try:
-                feature, shape = read_feature(text, earth)
-            except ValueError as why:
-                raise ValueError(f"{place}, feature {number}{_known_as(text)}: {why}") from None
-            properties = feature.properties or {}
-            name = properties.get("id") if feature.id is None else feature.id
-            ids.append(str(number if name is None else name))
-            for each, values in kept.items():
-                values.append(text_of(properties.get(each)))
-            yield shape
+    for number, text in enumerate(content.features):
+        try:
+            labels = _read_labels(text)
+        except msgspec.MsgspecError as why:
+            raise ValueError(f"{place}, feature {number}: it is no Feature: {why}") from None
+        properties = labels.properties or {}
+        name = properties.get("id") if labels.id is None else labels.id
+        ids.append(str(number if name is None else name))
+        for each, values in kept.items():
+            values.append(text_of(properties.get(each)))
 
-    columns = columns_of_shapes(shapes())
+    def read_one(number: int) -> Shape:
+        text = content.features[number]
+        try:
+            return read_area(text, earth)
+        except ValueError as why:
+            raise ValueError(f"{place}, feature {number}{_known_as(text)}: {why}") from None
+
+    columns = areas_of_features(content.features, earth, read_one)
+    columns.areas["number"] = np.arange(len(columns.areas))
     return checked(PackedFences(columns, texts(ids), {n: texts(v) for n, v in kept.items()}))
 
 
-def read_feature(text: msgspec.Raw, earth: bool) -> tuple[_Feature, Shape]:
+def read_area(text: msgspec.Raw, earth: bool) -> Shape:
     """A feature that is an area."""
-    try:
-        feature = _read_feature(text)
-    except msgspec.MsgspecError as why:
-        raise ValueError(f"it is no Feature: {why}") from None
-    shape = shape_from_geojson(msgspec.structs.asdict(feature), earth)
+    feature = _read_feature(text)
+    if feature["type"] != "Feature":
+        raise ValueError(f"it is no Feature, but a {str(feature['type'])[:SHOWN]!r}")
+    shape = shape_from_geojson(feature, earth)
     if shape.kind == POINT:
         raise ValueError("a Point needs the property radius to be an area")
-    return feature, shape
+    return shape
 
 
 def _known_as(text: msgspec.Raw) -> str:
     """How people know a feature that cannot be read, if that can be."""
     try:
-        name = _read_feature(text).id
+        name = _read_labels(text).id
     except msgspec.MsgspecError:
         return ""
     return "" if name is None else f" ({str(name)[:SHOWN]!r})"
@@ -148,18 +156,7 @@ def columns_of_shapes(shapes: Iterable[Shape]) -> FenceColumns:
     fences = (Fence(number, Moving(shape)) for number, shape in enumerate(shapes))
     while some := list(islice(fences, AT_ONCE)):
         blocks.append(columns_of(some, 0))
-    return joined(blocks)
-
-
-def joined(blocks: Sequence[FenceColumns]) -> FenceColumns:
-    """The columns of several blocks of fences, one after the other."""
-    coordinates = rings = 0
-    for block in blocks:
-        block.areas["first"] += coordinates
-        block.areas["ring"] += rings
-        coordinates, rings = coordinates + len(block.coordinates), rings + len(block.starts)
-    empty = columns_of([], 0)
-    return FenceColumns(*map(np.concatenate, zip(empty, *blocks, strict=True)))
+    return join_columns(blocks)
 
 
 # Their way to workers.
