@@ -15,7 +15,7 @@ from msgspec import Struct
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from nearcast.pipeline.jobs import awareness, delivery, hotspots, misses, overlay, traffic
+from nearcast.pipeline.jobs import awareness, delivery, fences, hotspots, misses, overlay, traffic
 from nearcast.pipeline.spark import storage
 from nearcast.pipeline.spark.session import LEAN_ROWS, runs_here
 from nearcast.pipeline.spark.sql import drop_used_views, drop_view, keep_view
@@ -63,6 +63,11 @@ GROUPS: dict[str, tuple[Job, ...]] = {
         hotspots.world_movement,
         hotspots.world_positions,
     ),
+    "fences": (
+        fences.fence_totals,
+        fences.fence_lateness,
+        fences.fence_examples,
+    ),
 }
 JOBS: tuple[Job, ...] = tuple(job for jobs in GROUPS.values() for job in jobs)
 
@@ -73,6 +78,7 @@ INTERMEDIATE_TABLES: dict[str, Job] = {
     "pairs": delivery.pairs,
     "judged_misses": misses.judged_misses,
     "awareness_pairs": awareness.awareness_pairs,
+    "judged_fence_events": fences.judged_fence_events,
 }
 CONCURRENT_JOBS = 4
 COUNTED = (
@@ -169,6 +175,8 @@ def analyse(
     and how many there are.
     """
     out.mkdir(parents=True, exist_ok=True)
+    if not storage.list_row_groups(traces, "fence_interests")[0]:
+        jobs = [job for job in jobs if job not in GROUPS["fences"]]
     runs = [trace.run for trace in traces]
     small = storage.count_rows(traces) < LEAN_ROWS
     tables = Tables(spark, traces, small=small)

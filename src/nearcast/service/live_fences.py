@@ -45,6 +45,7 @@ from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Formula, Subscription, region_evolves
 from nearcast.service.client_state import ActiveSubscription, ClientState, FenceOptions
 from nearcast.service.compared_watches import WatchComparison
+from nearcast.service.fence_recording import FenceRecording
 from nearcast.service.fence_sets import FenceSet, PreparedFences
 from nearcast.service.retained_state import (
     ALL_PLACES,
@@ -57,6 +58,7 @@ from nearcast.service.watches import Watch, Watches
 from nearcast.space.earth import lon_lat
 from nearcast.space.motion import FOREVER, SECOND, Moving, Path, Time
 from nearcast.space.shapes import LARGEST, ShapeKind
+from nearcast.trace.recorder import Recorder
 
 NOBODY = -1  # as subscriber: nobody's own publications
 FILTERS = 256  # different ones of fences on one node: each state is judged by all of them
@@ -172,8 +174,12 @@ class FeedNumbers:
 class LiveFences:
     """The fences of a node's subscriptions, and the notices about them that wait to be sent."""
 
-    def __init__(self, states: RetainedStates, geometry: Geometry, watched: int) -> None:
+    def __init__(
+        self, states: RetainedStates, geometry: Geometry, watched: int,
+        recorder: Recorder | None = None,
+    ) -> None:  # fmt: skip
         self._states, self._geometry = states, geometry
+        self._recording = FenceRecording(recorder) if recorder else None
         self._notices: list[tuple[ClientState, messages.FenceNotice]] = []
         self._numbers = FeedNumbers()
         self._groups: dict[GroupKey, FenceGroup] = {}
@@ -198,6 +204,8 @@ class LiveFences:
         """All that is to be told until now, in order for each entity."""
         self.advance(now)
         notices, self._notices = self._notices, []
+        if self._recording:
+            self._recording.write_told(now)
         return [*notices, *self._watches.take_notices()]
 
     def tick(self, now: Time) -> None:
@@ -248,6 +256,8 @@ class LiveFences:
     def _begin_fence(self, now: Time, listener: FenceListener) -> list[InFence]:
         active = listener.active
         key = group_key(active.subscription, active.fence_options, active.linger)
+        if self._recording and listener.watch is None:
+            self._recording.begin(now, active)
         known = self._groups.get(key)
         group = known or self._begin_group(key, active.subscription)
         if group.set_name:
@@ -259,7 +269,9 @@ class LiveFences:
                 events = group.engine.put_fences(group.with_options(columns), now)
         else:
             number = next(self._fence_numbers)
-            events = self._put(now, group, self._fence(number, active))
+            fence = self._fence(number, active)
+            self._record_area(now, active, fence)
+            events = self._put(now, group, fence)
         group.listeners[number] = listener
         self._fences[active.slot] = group, number
         added = events["reason"] == FENCE_ADDED
@@ -288,6 +300,7 @@ class LiveFences:
             return
         group, number = self._fences[active.slot]
         fence = self._fence(number, active)
+        self._record_area(now, active, fence)
         if number in self._moved:
             self._apply_moves()
         if number in group.engine.index.slots and not region_evolves(fence.region):
@@ -321,6 +334,9 @@ class LiveFences:
         if slot not in self:
             return
         self.advance(now)
+        if self._recording and self._watches.find(slot) is None:
+            group, fence = self._fences[slot]
+            self._recording.end(now, group.listeners[fence].active)
         client, number = self._end_place(slot, now)
         self._notices = [
             (other, notice)
@@ -476,6 +492,10 @@ class LiveFences:
             round(active.linger * SECOND),
         )  # fmt: skip
 
+    def _record_area(self, now: Time, active: ActiveSubscription, fence: Fence) -> None:
+        if self._recording and not active.fence_options.watch:
+            self._recording.put_area(now, active, fence.region)
+
     def _put(self, now: Time, group: FenceGroup, fence: Fence) -> FenceEvents:
         if region_evolves(fence.region) or fence.number in group.engine.moving.fences:
             return group.engine.put_moving([fence], now)
@@ -512,6 +532,8 @@ class LiveFences:
         if total > most:
             raise Refused(f"the sets of this node have at most {most} fences")
         self.advance(now)
+        if self._recording:
+            self._recording.change_set(now, name, [one.ids[number] for number in gone], prepared)
         groups = [group for group in self._groups.values() if group.set_name == name]
         for group in groups:
             self._report(group, group.engine.remove_fences(gone, now))
@@ -639,6 +661,8 @@ class LiveFences:
                 else:
                     notice = self._notice(event, entity, listener, feature)
                     self._notices.append((listener.client, notice))
+                    if self._recording:
+                        self._recording.tell(listener.active, notice, event[6:9])
 
     def _tell_watch(self, event: Any, entity: FenceEntity, watch: Watch) -> None:
         _, _, number, _, kind, reason, *_ = event

@@ -63,7 +63,7 @@ from nearcast.service.state_expiry import StateExpiry
 from nearcast.service.state_listing import closest_first, list_states
 from nearcast.service.subscription_cost import check_cost
 from nearcast.service.throttling import KEPT, Throttle, check_throttle_options
-from nearcast.space.motion import Time
+from nearcast.space.motion import SECOND, Time
 from nearcast.space.outlines import Outline
 from nearcast.trace.recorder import Recorder
 
@@ -144,7 +144,9 @@ class Realm:
         self._attributed = False  # have some of them attributes?
         self._path_legs = PathLegs()
         self._states = RetainedStates()
-        self._fences = LiveFences(self._states, geometry, limits.watched)
+        if recorder:
+            self._states.ended = []
+        self._fences = LiveFences(self._states, geometry, limits.watched, recorder)
         self._expiry = StateExpiry(self._states)
         self._ttl_used = False  # has any state had a ttl?
         self._throttle = Throttle()
@@ -447,6 +449,7 @@ class Realm:
         for channel in channels:
             if channel in client.feeds:
                 self._withdraw(client, channel)
+        self._record_ended_states()
         self._fences.advance(self.now)
 
     def _withdraw(self, client: ClientState, channel: str) -> None:
@@ -514,8 +517,26 @@ class Realm:
             self._recorder.published_many(
                 publications, publication_ids(accepted), taken.attributes, taken.table["size"]
             )
+            self._record_states(t, taken)
         self._release_feeds()
         return deliveries
+
+    def _record_states(self, t: Time, taken: FlushInput) -> None:
+        """Which of these publications are states now, and for how long."""
+        retained = (taken.accepted[i] for i in np.flatnonzero(taken.table["retain"]).tolist())
+        made = [one for one in retained if self._states.keeps(one)]
+        if made and self._recorder:
+            lives = [one.request.ttl for one in made]
+            self._recorder.states_made(
+                t, [one.client.entity for one in made], [one.id for one in made],
+                [None if ttl is None else round(ttl * SECOND) for ttl in lives],
+            )  # fmt: skip
+
+    def _record_ended_states(self) -> None:
+        if self._recorder and self._states.ended:
+            for entity, publication in self._states.ended:
+                self._recorder.state_ended(self.now, entity, publication)
+            self._states.ended.clear()
 
     def _release_feeds(self) -> None:
         """Slots of feeds that have ended are used again once none of their publications waits."""
@@ -705,6 +726,7 @@ class Realm:
         if self._states.next_expiry < self.now:
             self._expiry.expire(self.now - 1, self._retaining(), self._next_publication)
         if self._recorder:
+            self._record_ended_states()
             for begins, subscription in self._path_legs.begun(self.now):
                 self._recorder.interest(begins, subscription)
 

@@ -94,6 +94,8 @@ class RetainedStates:
         self._queries = MATCHERS["keyed"]()  # for subscriptions that are asked once
         # All changes in their order, for whoever takes them away; None: nobody does.
         self.changes: list[StatesMade | FeedEnded] | None = None
+        # Entity and publication of own states that have ended, for whoever takes them away.
+        self.ended: list[tuple[int, int]] | None = None
         self.outlive = True  # do states with a ttl stay when their client leaves?
         self._expiries: list[tuple[Time, int, int]] = []  # when, feed, publication; some void
         self._slots = SlotAllocator()
@@ -130,7 +132,7 @@ class RetainedStates:
                 one, known = accepted[i], states.get(feed)
                 made = one.t or t
                 ttl = one.request.ttl
-                if one.client.left and (ttl is None or not self.outlive):
+                if not self.keeps(one):
                     continue
                 if known is None or known.t <= made:
                     states[feed] = RetainedState(made, one)
@@ -148,10 +150,18 @@ class RetainedStates:
                 made_by = [accepted[i] for i in newer]
                 self.changes.append(StatesMade(np.array(times, np.int64), made_by, table[newer]))
 
+    def keeps(self, one: AcceptedPublication) -> bool:
+        """Whether a retained publication becomes a state: its client may have left meanwhile."""
+        return not one.client.left or (one.request.ttl is not None and self.outlive)
+
     def remove(self, feed: int, before: int = 0) -> None:
-        """The feed ends. Its publications have numbers below `before`, and may still wait."""
-        if self._states.pop(feed, None) is not None and self.changes is not None:
+        """The feed ends. Its publications have numbers below `before`, and may still wait; 0: it is
+        a feed of another node."""
+        state = self._states.pop(feed, None)
+        if state is not None and self.changes is not None:
             self.changes.append(FeedEnded(feed))
+        if state is not None and self.ended is not None and before:
+            self.ended.append((state.accepted.client.entity, state.accepted.id))
         self._made[feed] = FOREVER
         self._left.append((feed, before))
         self._seq += 1

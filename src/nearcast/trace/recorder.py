@@ -27,9 +27,9 @@ from nearcast.model.subscription import (
     SubscriptionId,
     Value,
 )
-from nearcast.space.motion import STILL, Path, Time
+from nearcast.space.motion import STILL, Moving, Path, Time
 from nearcast.space.outlines import outline_text
-from nearcast.space.shapes import EVERYWHERE, Shape
+from nearcast.space.shapes import EVERYWHERE, Shape, ShapeKind
 from nearcast.trace.aggregate import NULL_INTEGER, last_of_each_instant, sum_messages
 from nearcast.trace.schema import SHAPES, TABLES
 from nearcast.trace.sinks import TraceSink
@@ -425,6 +425,105 @@ class Recorder:
         rows = self._rows["notes"]
         number = rows.texts["fact"][fact]
         rows.add(len(node), t=t, node=node, fact=number, about=about, value=NULL_DOUBLE)
+
+    # States and fences.
+
+    def states_made(
+        self, t: Time, node: Sequence[NodeId], publication: Sequence[PublicationId],
+        ttl: Sequence[Time | None],
+    ) -> None:  # fmt: skip
+        """From `t` on, these publications are the states of these entities on their channels."""
+        if self._silent:
+            return
+        self._make_room(t, len(node))
+        rows = self._rows["states"]
+        for one, number, lives in zip(node, publication, ttl, strict=True):
+            rows.packed += rows.pack(
+                t, one, number, NULL_INTEGER if lives is None else lives, False
+            )
+
+    def state_ended(self, t: Time, node: NodeId, publication: PublicationId) -> None:
+        """From `t` on, this publication is no state: it was withdrawn, or its entity has left."""
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        rows = self._rows["states"]
+        rows.packed += rows.pack(t, node, publication, NULL_INTEGER, True)
+
+    def fence_interest(
+        self, t: Time, subscription: Subscription, fences: str, events: Sequence[str],
+        dwell: Time | None, linger: Time,
+    ) -> None:  # fmt: skip
+        """From `t` on, this subscription is told of events at its area, or at the set `fences`."""
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        rows, condition = self._rows["fence_interests"], subscription.filter
+        texts = rows.texts
+        rows.packed += rows.pack(
+            t, subscription.node, subscription.id, texts["set"][fences or None],
+            texts["events"][",".join(events)], NULL_INTEGER if dwell is None else dwell, linger,
+            texts["channel"][subscription.channel],
+            texts["filter"][condition.text if condition else None], subscription.echo, False,
+        )  # fmt: skip
+
+    def fence_interest_ended(self, t: Time, node: NodeId, subscription: SubscriptionId) -> None:
+        """From `t` on, this subscription is not told of events any more."""
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        rows = self._rows["fence_interests"]
+        texts = rows.texts
+        rows.packed += rows.pack(
+            t, node, subscription, NULL_TEXT, texts["events"][""], NULL_INTEGER, 0,
+            texts["channel"][""], NULL_TEXT, False, True,
+        )  # fmt: skip
+
+    def fence_area(self, t: Time, node: NodeId, subscription: int, region: Moving | Path) -> None:
+        """From `t` on, this is the area of a subscription that is a fence: a row for each leg."""
+        legs = region.legs if isinstance(region, Path) else (region,)
+        for place, leg in enumerate(legs):
+            if place + 1 == len(legs) or legs[place + 1].since > t:
+                self._fence_area(t, node, subscription, None, None, leg, False)
+
+    def set_fence(self, t: Time, name: str, fence: str, shape: Shape | None) -> None:
+        """From `t` on, this fence of a set has this area; None: there is no such fence."""
+        nowhere = Shape(ShapeKind.POINT, 0.0, 0.0)
+        area = Moving(nowhere if shape is None else shape)
+        self._fence_area(t, 0, NULL_INTEGER, name, fence, area, shape is None)
+
+    def _fence_area(
+        self, t: Time, node: NodeId, subscription: int, name: str | None, fence: str | None,
+        leg: Moving, ended: bool,
+    ) -> None:  # fmt: skip
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        rows, shape = self._rows["fence_areas"], leg.shape
+        texts = rows.texts
+        rows.packed += rows.pack(
+            t, node, subscription, texts["set"][name], texts["fence"][fence], leg.since,
+            texts["shape"][SHAPES[shape.kind]], shape.x, shape.y, shape.z, shape.rx, shape.ry,
+            shape.rz, *leg.velocity, *leg.growth,
+            NULL_INTEGER if leg.duration is None else leg.until,
+            texts["outline"][_outline_text(shape)], ended,
+        )  # fmt: skip
+
+    def fence_event(
+        self, t: Time, node: NodeId, subscription: SubscriptionId, fence: str | None,
+        entity: NodeId, kind: str, reason: str | None, event_t: Time, out_t: Time | None,
+        place: tuple[float, float, float],
+    ) -> None:  # fmt: skip
+        """At `t` this subscription was told of an event that happened at `event_t`."""
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        rows = self._rows["fence_events"]
+        texts = rows.texts
+        rows.packed += rows.pack(
+            t, node, subscription, texts["fence"][fence], entity, texts["kind"][kind],
+            texts["reason"][reason], event_t, NULL_INTEGER if out_t is None else out_t, *place,
+        )  # fmt: skip
 
     # What becomes of it.
 

@@ -52,14 +52,19 @@ def subscription_of(row: Row) -> Subscription | None:
 
 
 def publication_of(row: Row) -> Publication:
-    """Without its payload, which no trace has. Attributes that are no plain values count as
-    absent, as they do for a filter."""
-    attributes = msgspec.json.decode(row["attributes"] or "{}")
-    plain: dict[str, Value] = {
+    """Without its payload, which no trace has."""
+    attributes = plain_attributes(row["attributes"])
+    return Publication(
+        row["publication"], row["node"], row["t"], shape_of(row), row["channel"], attributes
+    )
+
+
+def plain_attributes(text: str | None) -> dict[str, Value]:
+    """The attributes of a publication. Those that are no plain values count as absent, as they do
+    for a filter."""
+    attributes = msgspec.json.decode(text or "{}")
+    return {
         name: value
         for name, value in attributes.items()
         if isinstance(value, bool | int | float | str)
     }
-    return Publication(
-        row["publication"], row["node"], row["t"], shape_of(row), row["channel"], plain
-    )

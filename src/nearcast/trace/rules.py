@@ -6,7 +6,7 @@ batches, and both set the same rows aside for the same reasons. A null breaks on
 forbids it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 from typing import NamedTuple, TypeAlias
 
@@ -18,7 +18,7 @@ from nearcast.model.subscription import Filter, Formula
 from nearcast.space.motion import FASTEST
 from nearcast.space.outlines import outline_from_text
 from nearcast.space.shapes import LARGEST
-from nearcast.trace.schema import IDS_END, SHAPES, TABLES
+from nearcast.trace.schema import FENCE_KINDS, IDS_END, LEAVE_REASONS, SHAPES, TABLES
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 Mask: TypeAlias = pa.BooleanArray  # or, of a pa.Table, the same in chunks
@@ -143,10 +143,32 @@ def _unbounded(rows: Rows) -> Mask:
     )
 
 
-def _earlier(column: str) -> Rule:
+def _earlier(column: str, than: str = "t") -> Rule:
     return Rule(
-        f"{column} is before t", lambda rows: pc.less(rows.column(column), rows.column("t"))
+        f"{column} is before {than}", lambda rows: pc.less(rows.column(column), rows.column(than))
     )
+
+
+def _one_of(column: str, known: Sequence[str]) -> Rule:
+    def broken(rows: Rows) -> Mask:
+        texts = rows.column(column)
+        return pc.and_(pc.is_valid(texts), pc.invert(pc.is_in(texts, pa.array(known))))
+
+    return Rule(f"unknown {column}", broken)
+
+
+def _events_fault(text: str) -> str | None:
+    names = text.split(",") if text else []
+    unknown = [name for name in names if name not in FENCE_KINDS]
+    return f"there is no event {unknown[0]!r}" if unknown else None
+
+
+def _of_one_owner(rows: Rows) -> Mask:
+    """A fence is of a subscription, or it is one of a set."""
+    owned, in_set, named = (
+        pc.is_valid(rows.column(name)) for name in ("subscription", "set", "fence")
+    )
+    return pc.or_(pc.equal(owned, in_set), pc.xor(in_set, named))
 
 
 _PLACE = tuple(_within(LARGEST, column) for column in ("x", "y", "z"))
@@ -168,7 +190,7 @@ _SHAPE = (
     ),
 )
 
-_MOTION = (
+_GROWTH = (
     *(_within(FASTEST, column) for column in ("vx", "vy", "vz", "gx", "gy", "gz")),
     Rule(
         "a point that grows",
@@ -178,14 +200,14 @@ _MOTION = (
         "a disc that grows by gy or gz",
         lambda rows: pc.and_kleene(_is(rows, "disc"), _not_zero(rows, "gy", "gz")),
     ),
-    _earlier("until"),
 )
 
 _MEANING: dict[str, tuple[Rule, ...]] = {
     "interests": (
         _identifier("subscription"),
         *_SHAPE,
-        *_MOTION,
+        *_GROWTH,
+        _earlier("until"),
         _identifier("since"),
         _parsed("formula", _formula_fault, "formula does not parse"),
         _parsed("filter", _filter_fault, "filter does not parse"),
@@ -211,6 +233,28 @@ _MEANING: dict[str, tuple[Rule, ...]] = {
     "positions": _PLACE,
     "views": (_identifier("other"), *_PLACE),
     "notes": (Rule("value is NaN", lambda rows: pc.is_nan(rows.column("value"))),),
+    "states": (_identifier("publication"), _at_least("ttl", 0)),
+    "fence_interests": (
+        _identifier("subscription"),
+        _parsed("events", _events_fault, "events are none"),
+        *(_at_least(column, 0) for column in ("dwell", "linger")),
+        _parsed("filter", _filter_fault, "filter does not parse"),
+    ),
+    "fence_areas": (
+        _identifier("subscription"),
+        Rule("neither of a subscription nor one of a set", _of_one_owner),
+        _identifier("since"),
+        *_SHAPE,
+        *_GROWTH,
+        _earlier("until", "since"),
+    ),
+    "fence_events": (
+        _identifier("subscription"),
+        _identifier("entity"),
+        _one_of("kind", FENCE_KINDS),
+        _one_of("reason", LEAVE_REASONS),
+        *_PLACE,
+    ),
 }
 
 RULES: dict[str, tuple[Rule, ...]] = {

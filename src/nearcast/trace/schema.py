@@ -12,13 +12,19 @@ READABLE_VERSIONS = (1, 2)
 ADDED_COLUMNS = ("outline",)  # that a trace of schema 1 does not have: they are null there
 IDS_END = 2**53  # so that doubles, hence JSON and JavaScript, keep every identifier whole
 SHAPES = ("point", "disc", "box")  # in the order of their numbers in `space.shapes`
+# Of fence events, in the order of their numbers in `fences.events`.
+FENCE_KINDS = ("leave", "cross", "enter", "dwell", "inside", "outside")
+LEAVE_REASONS = ("left", "expired", "gone", "removed")
 
 
 _INTEGERS = (
     "t", "node", "subscription", "publication", "other", "to", "bytes", "hops", "copies",
-    "until", "since", "arrived", "about",
+    "until", "since", "arrived", "about", "ttl", "dwell", "linger", "entity", "event_t", "out_t",
 )  # fmt: skip
-_TEXTS = ("shape", "channel", "kind", "fact", "filter", "formula", "attributes", "outline")
+_TEXTS = (
+    "shape", "channel", "kind", "fact", "filter", "formula", "attributes", "outline", "set",
+    "fence", "events", "reason",
+)  # fmt: skip
 _TRUTHS = ("echo", "ended", "lost")
 
 
@@ -51,4 +57,14 @@ TABLES: dict[str, pa.Schema] = {
     "positions": _schema("t node x y z"),
     "views": _schema("t node other x y z"),
     "notes": _schema("t node fact about? value?"),
+    # Of worlds with fences and retained states; see docs/reference/trace.md.
+    "states": _schema("t node publication ttl? ended"),
+    "fence_interests": _schema(
+        "t node subscription set? events dwell? linger channel filter? echo ended"
+    ),
+    "fence_areas": _schema(
+        "t node subscription? set? fence? since shape x y z rx ry rz vx vy vz gx gy gz"
+        " until? outline? ended"
+    ),
+    "fence_events": _schema("t node subscription fence? entity kind reason? event_t out_t? x y z"),
 }

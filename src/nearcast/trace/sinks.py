@@ -30,8 +30,11 @@ SCENARIO = "scenario.json"
 SUMMARY = "summary.json"
 ROW_GROUP = 65_536
 
-# Publications before their deliveries, interests before both.
-TABLE_ORDER = ("interests", "publications", "notes", "positions", "views", "messages", "deliveries")
+# Publications before their deliveries, interests before both; fences before their events.
+TABLE_ORDER = (
+    "interests", "fence_interests", "fence_areas", "publications", "states", "notes", "positions",
+    "views", "messages", "deliveries", "fence_events",
+)  # fmt: skip
 
 
 class TraceSink(Protocol):

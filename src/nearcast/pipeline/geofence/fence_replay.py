@@ -1,0 +1,337 @@
+"""The events of which a recorded run should have told: its states go through engines again.
+
+The rules by which events concern subscriptions are those of a live node, written down once more:
+fences of the same channel and filter share an engine, so do all who ask the same about a set. Who
+is inside when a fence begins is no event. A state that a filter accepts no more has left.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from nearcast.fences.areas import (
+    ENTER_AND_LEAVE,
+    NEVER,
+    Fence,
+    FenceColumns,
+    columns_of,
+)
+from nearcast.fences.events import (
+    CROSS,
+    ENTER,
+    FENCE_ADDED,
+    FENCE_REMOVED,
+    LEAVE,
+    LEFT,
+    NONE,
+    FenceEvents,
+    FixColumns,
+)
+from nearcast.fences.fence_state import FenceEngine
+from nearcast.model.subscription import Filter, region_evolves
+from nearcast.pipeline.geofence.recorded_fences import (
+    AreaChanges,
+    Change,
+    FenceHistory,
+    FenceInterest,
+    InterestEnds,
+    SetChanges,
+)
+from nearcast.space.motion import Moving, Path, Time
+from nearcast.trace.row_values import plain_attributes
+from nearcast.trace.schema import FENCE_KINDS, LEAVE_REASONS
+
+GroupKey: TypeAlias = tuple[str, str | None, str | None, int, Time | None, Time]
+# Subscriber, subscription, fence of a set, entity, kind, reason, time, end of a crossing, when it
+# was decided, and until when the subscription was in force.
+ExpectedEvent: TypeAlias = tuple[
+    int, int, str | None, int, str, str | None, Time, Time | None, Time, Time
+]
+
+
+class ReplayedGroup:
+    """An engine and who is told of its events: by fence, or of all fences of a set."""
+
+    def __init__(self, engine: FenceEngine, set_name: str | None = None) -> None:
+        self.engine, self.set_name = engine, set_name
+        self.listeners: dict[int, FenceInterest] = {}
+
+    def who(self, fence: int) -> Iterable[FenceInterest]:
+        return self.listeners.values() if self.set_name is not None else (self.listeners[fence],)
+
+
+class ReplayedState(NamedTuple):
+    """The state of an entity on a channel: its number in engines, and until when it holds."""
+
+    number: int
+    publication: int
+    expires: Time
+
+
+class FenceReplay:
+    """The states of some entities of a run, among all its fences, in order of time."""
+
+    def __init__(self, history: FenceHistory, earth: bool) -> None:
+        self.expected: list[ExpectedEvent] = []  # for whoever takes them away
+        self._earth, self._fences = earth, history.fences
+        self._changes = deque(history.changes)
+        # Fences of subscriptions; and where everybody is, for engines of sets that begin later.
+        self._single = {key: ReplayedGroup(FenceEngine(earth)) for key in history.groups}
+        self._filters = {text: Filter(text) for _, text in history.groups if text is not None}
+        self._of_sets: dict[GroupKey, ReplayedGroup] = {}
+        self._sets: dict[str, dict[int, Fence]] = {}
+        self._interests: dict[int, FenceInterest] = {}
+        self._fence_numbers: dict[int, int] = {}  # by subscription, if it is a fence itself
+        self._numbers = count(len(history.fences))
+        self._states: dict[tuple[int, str], ReplayedState] = {}
+        self._by_publication: dict[int, tuple[int, str]] = {}
+        self._entities: list[int] = []  # by number
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """States that are made or end, sorted by time and publication."""
+        t = batch.column("t").to_numpy()
+        ended = np.flatnonzero(batch.column("ended").to_numpy(zero_copy_only=False))
+        place, ends = 0, deque([*ended.tolist(), len(t)])
+        while place < len(t):
+            due = self._changes[0][0] if self._changes else NEVER
+            stop = min(int(np.searchsorted(t, due)), ends[0])
+            if stop > place:
+                self._move(batch.slice(place, stop - place))
+                place = stop
+            elif due <= t[place]:
+                self._change(*self._changes.popleft())
+            else:
+                self._end(int(t[place]), batch.column("publication")[place].as_py())
+                ends.popleft()
+                place += 1
+
+    def finish(self, until: Time) -> None:
+        """What happens up to and including this moment without a state."""
+        while self._changes and self._changes[0][0] <= until:
+            self._change(*self._changes.popleft())
+        self._advance(until + 1)
+
+    # States.
+
+    def _move(self, batch: pa.RecordBatch) -> None:
+        fixes = self._fixes(batch)
+        channels = batch.column("channel").dictionary_encode()
+        names = channels.dictionary.to_pylist()
+        for group_key, base in self._single.items():
+            channel, condition = group_key
+            if channel not in names:
+                continue
+            there = np.flatnonzero(channels.indices.to_numpy() == names.index(channel))
+            some = fixes.part(there) if len(names) > 1 else fixes
+            passes = None
+            if condition is not None:
+                texts = batch.column("attributes").take(pa.array(there)).to_pylist()
+                accepts = self._filters[condition].accepts
+                passes = np.array([accepts(plain_attributes(text), 0) for text in texts])
+            for group in self._sharing(group_key, base):
+                for events in give_fixes(group.engine, some, passes):
+                    self._report(group, events)
+
+    def _sharing(self, key: tuple[str, str | None], base: ReplayedGroup) -> Iterator[ReplayedGroup]:
+        yield base
+        for other, group in self._of_sets.items():
+            if other[:2] == key:
+                yield group
+
+    def _fixes(self, batch: pa.RecordBatch) -> FixColumns:
+        t = batch.column("t").to_numpy()
+        ttl = batch.column("ttl").fill_null(NEVER).to_numpy()
+        columns = (batch.column(name).to_pylist() for name in ("node", "channel", "publication"))
+        numbers = []
+        expires = np.where(ttl < NEVER, t + np.minimum(ttl, NEVER - t), NEVER)
+        for node, channel, publication, moment, end in zip(
+            *columns, t.tolist(), expires.tolist(), strict=True
+        ):
+            key = node, channel
+            known = self._states.get(key)
+            if known is None or known.expires < moment:  # as a node does, which forgets the old one
+                number = len(self._entities)
+                self._entities.append(node)
+            else:
+                number = known.number
+            if known is not None:
+                del self._by_publication[known.publication]
+            self._states[key] = ReplayedState(number, publication, end)
+            self._by_publication[publication] = key
+            numbers.append(number)
+        places = np.stack([batch.column(axis).to_numpy() for axis in "xyz"], 1)
+        heights = batch.column("height").fill_null(np.nan).to_numpy()
+        return FixColumns(np.array(numbers, np.int64), t, places, heights, ttl)
+
+    def _end(self, t: Time, publication: int) -> None:
+        """This state was withdrawn, unless another one has replaced it."""
+        key = self._by_publication.pop(publication, None)
+        if key is None:
+            return
+        self._advance(t)
+        number = self._states.pop(key).number
+        for group in self._groups():
+            self._report(group, group.engine.withdraw([number], t))
+
+    def _groups(self) -> Iterator[ReplayedGroup]:
+        yield from self._single.values()
+        yield from self._of_sets.values()
+
+    def _advance(self, t: Time) -> None:
+        """What is decided before this moment."""
+        for group in self._groups():
+            if group.engine.due() < t:
+                self._report(group, group.engine.advance(t - 1))
+
+    # Fences.
+
+    def _change(self, t: Time, change: Change) -> None:
+        self._advance(t)
+        if isinstance(change, SetChanges):
+            self._change_set(t, change)
+        elif isinstance(change, AreaChanges):
+            self._change_area(t, change)
+        elif isinstance(change, FenceInterest):
+            self._end_interest(t, change.subscription)
+            self._begin_interest(t, change)
+        else:
+            assert isinstance(change, InterestEnds)
+            self._end_interest(t, change.subscription)
+
+    def _begin_interest(self, t: Time, interest: FenceInterest) -> None:
+        """Who is inside is told at once, and no event."""
+        number = interest.subscription
+        self._interests[number] = interest
+        if interest.set_name is None:
+            group = self._single[interest.channel, interest.filter]
+            fence = self._fence_numbers[number] = next(self._numbers)
+            group.listeners[fence] = interest
+            assert interest.area is not None
+            put_area(group.engine, t, fence, interest, interest.area)
+            return
+        key = group_key(interest)
+        if key not in self._of_sets:
+            engine = FenceEngine(self._earth)
+            engine.last = deepcopy(self._single[key[:2]].engine.last)
+            self._of_sets[key] = ReplayedGroup(engine, interest.set_name)
+            members = columns_of(list(self._sets.get(interest.set_name, {}).values()), t)
+            engine.put_fences(asking(members, interest), t)
+        self._of_sets[key].listeners[number] = interest
+
+    def _end_interest(self, t: Time, subscription: int) -> None:
+        interest = self._interests.pop(subscription, None)
+        if interest is None:
+            return
+        if interest.set_name is None:
+            group = self._single[interest.channel, interest.filter]
+            fence = self._fence_numbers.pop(subscription)
+            group.engine.remove_fences([fence], t)
+            del group.listeners[fence]
+            return
+        key = group_key(interest)
+        del self._of_sets[key].listeners[subscription]
+        if not self._of_sets[key].listeners:
+            del self._of_sets[key]
+
+    def _change_area(self, t: Time, change: AreaChanges) -> None:
+        """Whoever is in only one of the two areas enters or leaves."""
+        interest = self._interests.get(change.subscription)
+        if interest is None or interest.set_name is not None:
+            return
+        group = self._single[interest.channel, interest.filter]
+        number = self._fence_numbers[change.subscription]
+        events = put_area(group.engine, t, number, interest, change.area)
+        added, removed = events["reason"] == FENCE_ADDED, events["reason"] == FENCE_REMOVED
+        stayed = np.intersect1d(events["entity"][added], events["entity"][removed])
+        stays = np.isin(events["entity"], stayed) & (added | removed)
+        events["kind"][added], events["reason"][added] = ENTER, NONE
+        events["reason"][removed] = LEFT
+        self._report(group, events[~stays])
+
+    def _change_set(self, t: Time, change: SetChanges) -> None:
+        """Whoever is in a new fence enters it, and leaves one that is gone."""
+        members = self._sets.setdefault(change.name, {})
+        groups = [group for group in self._of_sets.values() if group.set_name == change.name]
+        for group in groups:
+            self._report(group, group.engine.remove_fences(change.gone, t))
+            if change.put:
+                first = next(iter(group.listeners.values()))
+                events = group.engine.put_fences(asking(change.columns, first), t)
+                added = events["reason"] == FENCE_ADDED
+                events["kind"][added], events["reason"][added] = ENTER, NONE
+                self._report(group, events)
+        for number in change.gone:
+            members.pop(number, None)
+        members.update(change.put)
+
+    # Events.
+
+    def _report(self, group: ReplayedGroup, events: FenceEvents) -> None:
+        if not len(events) or not group.listeners:
+            return
+        names = ("t", "fix_t", "entity", "fence", "kind", "reason", "t_out")
+        columns = (events[name].tolist() for name in names)
+        for t, decided, number, fence, kind, reason, t_out in zip(*columns, strict=True):
+            entity = self._entities[number]
+            feature = None if group.set_name is None else self._fences[fence][1]
+            for one in group.who(fence):
+                if one.kinds & 1 << kind and (entity != one.node or one.echo):
+                    self.expected.append((
+                        one.node, one.subscription, feature, entity, FENCE_KINDS[kind],
+                        LEAVE_REASONS[reason - 1] if kind == LEAVE else None, t,
+                        t_out if kind == CROSS else None, decided, one.until,
+                    ))  # fmt: skip
+
+
+def group_key(interest: FenceInterest) -> GroupKey:
+    """Those who ask the same about a set share an engine."""
+    return (
+        interest.channel, interest.filter, interest.set_name, interest.kinds | ENTER_AND_LEAVE,
+        interest.dwell, interest.linger,
+    )  # fmt: skip
+
+
+def asking(columns: FenceColumns, interest: FenceInterest) -> FenceColumns:
+    """These fences, as somebody asks about them."""
+    areas = columns.areas.copy()
+    areas["kinds"] = interest.kinds | ENTER_AND_LEAVE
+    areas["dwell"] = NEVER if interest.dwell is None else interest.dwell
+    areas["linger"] = interest.linger
+    return columns._replace(areas=areas)
+
+
+def put_area(
+    engine: FenceEngine, t: Time, number: int, interest: FenceInterest, area: Moving | Path
+) -> FenceEvents:
+    """The area of a subscription as a fence."""
+    kinds = interest.kinds | ENTER_AND_LEAVE
+    fence = Fence(number, area, kinds, interest.dwell, interest.linger)
+    if region_evolves(area) or number in engine.moving.fences:
+        return engine.put_moving([fence], t)
+    return engine.put_fences(columns_of([fence], t), t)
+
+
+def give_fixes(engine: FenceEngine, fixes: FixColumns, passes: Any) -> Iterator[FenceEvents]:
+    """Fixes that pass a filter (None: there is none); the others end what their entities were.
+
+    They are given in runs, because the order of those of one entity matters.
+    """
+    if passes is None:
+        yield engine.fixes(fixes)
+        return
+    cuts = np.flatnonzero(np.diff(passes.astype(np.int8))) + 1
+    for part in np.split(np.arange(len(passes)), cuts):
+        if passes[part[0]]:
+            yield engine.fixes(fixes.part(part))
+            continue
+        for number, t in zip(fixes.entity[part].tolist(), fixes.t[part].tolist(), strict=True):
+            if engine.due() < t:
+                yield engine.advance(t - 1)
+            rejected = engine.withdraw([number], t)
+            rejected["reason"] = LEFT
+            yield rejected
