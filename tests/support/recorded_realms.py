@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import PLANE, Area
@@ -64,25 +65,29 @@ STATES = st.builds(
     channel=CHANNELS, attributes=ATTRIBUTES,
     ttl=st.one_of(st.none(), st.none(), st.sampled_from([0.3, 1.0, 2.5])),
 ).map(
-    lambda one: one if one.retain else msgspec.structs.replace(one, ttl=None)
+    lambda one: one if one.retain else replace(one, ttl=None)
 )  # fmt: skip
-SET_CHANGES = st.builds(
-    messages.FencesRequest,
-    SET_NAMES,
-    st.lists(
-        st.tuples(st.sampled_from(["a", "b", 7]), WHOLE, WHOLE, st.sampled_from([1.0, 2.5])),
-        max_size=3, unique_by=lambda one: one[0],
-    ).map(
-        lambda some: [
-            {"type": "Feature", "id": which, "properties": {"radius": r},
-             "geometry": {"type": "Point", "coordinates": [x, y]}}
-            for which, x, y, r in some
-        ]
-    ),
-    remove=st.lists(st.sampled_from(["a", "b", 7]), max_size=1),
+
+
+def set_of(name: str, *discs: tuple[str | int, float, float, float]) -> messages.FencesRequest:
+    """Puts discs into a set: their ids, centres and radii."""
+    features = [
+        {"type": "Feature", "id": which, "properties": {"radius": r},
+         "geometry": {"type": "Point", "coordinates": [x, y]}}
+        for which, x, y, r in discs
+    ]  # fmt: skip
+    return messages.FencesRequest(name, features)
+
+
+DISCS = st.lists(
+    st.tuples(st.sampled_from(["a", "b", 7]), WHOLE, WHOLE, st.sampled_from([1.0, 2.5])),
+    max_size=3, unique_by=lambda one: one[0],
 )  # fmt: skip
+SET_CHANGES = st.tuples(
+    SET_NAMES, DISCS, st.lists(st.sampled_from(["a", "b", 7]), max_size=1)
+).map(lambda drawn: replace(set_of(drawn[0], *drawn[1]), remove=drawn[2]))
 REQUESTS = st.one_of(
-    FENCES, OF_SETS, *[STATES] * 5, SET_CHANGES,
+    FENCES, FENCES, OF_SETS, *[STATES] * 8, SET_CHANGES,
     st.builds(messages.MoveRequest, NUMBERS, areas()),
     st.builds(messages.UnsubscribeRequest, NUMBERS),
     st.builds(messages.WithdrawRequest, channel=st.one_of(st.none(), CHANNELS)),

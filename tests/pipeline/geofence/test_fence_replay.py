@@ -11,13 +11,14 @@ from nearcast.errors import Refused
 from nearcast.space.motion import SECOND
 from support.examples import examples
 from support.realm_histories import FLUSH, TICK, histories
-from support.recorded_realms import REQUESTS, FenceRealm, replayed, told_events
+from support.recorded_realms import REQUESTS, FenceRealm, replayed, set_of, told_events
 
 
 def run_realm(steps: list[Any]) -> FenceRealm:
     """Somebody looks ten times a second, and at the end for long."""
     here = FenceRealm()
-    here.realm.join(here.now, "somebody who stays")
+    for name in ("depots", "ports"):
+        here.ask(0, set_of(name, ("a", 1.0, 1.0, 2.5), ("b", -2.0, 0.0, 1.0)))
     for later, client, request in steps:
         here.now += max(later, 0)
         if request == FLUSH:

@@ -204,7 +204,7 @@ class FenceReplay:
             self._end_interest(t, change.subscription)
 
     def _begin_interest(self, t: Time, interest: FenceInterest) -> None:
-        """Who is inside is told at once, and no event."""
+        """Who is inside is told at once, and no event; but they may dwell already."""
         number = interest.subscription
         self._interests[number] = interest
         if interest.set_name is None:
@@ -212,16 +212,21 @@ class FenceReplay:
             fence = self._fence_numbers[number] = next(self._numbers)
             group.listeners[fence] = interest
             assert interest.area is not None
-            put_area(group.engine, t, fence, interest, interest.area)
+            events = put_area(group.engine, t, fence, interest, interest.area)
+            self._report(group, events[events["reason"] != FENCE_ADDED])
             return
         key = group_key(interest)
-        if key not in self._of_sets:
-            engine = FenceEngine(self._earth)
-            engine.last = deepcopy(self._single[key[:2]].engine.last)
-            self._of_sets[key] = ReplayedGroup(engine, interest.set_name)
-            members = columns_of(list(self._sets.get(interest.set_name, {}).values()), t)
-            engine.put_fences(asking(members, interest), t)
-        self._of_sets[key].listeners[number] = interest
+        known = self._of_sets.get(key)
+        if known is not None:
+            known.listeners[number] = interest
+            return
+        engine = FenceEngine(self._earth)
+        engine.last = deepcopy(self._single[key[:2]].engine.last)
+        group = self._of_sets[key] = ReplayedGroup(engine, interest.set_name)
+        group.listeners[number] = interest
+        members = columns_of(list(self._sets.get(interest.set_name, {}).values()), t)
+        events = engine.put_fences(asking(members, interest), t)
+        self._report(group, events[events["reason"] != FENCE_ADDED])
 
     def _end_interest(self, t: Time, subscription: int) -> None:
         interest = self._interests.pop(subscription, None)
