@@ -2,97 +2,37 @@
 Python: what was told, and what should have been."""
 
 from collections import Counter
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import PLANE, Area
+from nearcast.errors import Refused
 from nearcast.pipeline.geofence.fence_replay import FenceReplay
 from nearcast.pipeline.geofence.recorded_fences import fence_history
 from nearcast.service.fence_sets import prepare_fences
 from nearcast.service.realm import Limits
 from nearcast.space.motion import SECOND
-from nearcast.trace.sinks import MemoryTrace
+from nearcast.trace.sinks import TABLES, MemoryTrace
 from support.realm_histories import RealmHarness
 
-WHOLE = st.integers(-4, 4).map(float)
-PACE = st.sampled_from([0.0, 0.0, 1.0, -2.0, 0.5])
-SECONDS = st.sampled_from([0.0, 0.05, 0.5, 1.0, 3.0])
-EVENTS = st.lists(
-    st.sampled_from(["enter", "leave", "cross", "inside", "outside"]),
-    min_size=1, max_size=5, unique=True,
-)  # fmt: skip
-FILTERS = st.sampled_from([None, None, None, "weight > 1", 'kind == "truck"'])
-ATTRIBUTES = st.fixed_dictionaries(
-    {}, optional={"kind": st.sampled_from(["truck", "ship"]), "weight": st.integers(0, 3)}
+SETS = ("depots", "ports")
+EVENTS: list[messages.FenceEventName] = ["enter", "leave", "cross", "inside", "outside"]
+CHANNELS = ("", "", "", "roads")
+FILTERS = (None, None, None, "weight > 1", 'kind == "truck"')
+SECONDS = (0.0, 0.05, 0.5, 1.0, 3.0)
+PACES = (0, 1, 20_000, 300_000, SECOND)  # until the next request
+KEY = ("node", "subscription", "fence", "entity", "kind", "reason", "event_t", "out_t")
+STATE_SCHEMA = pa.schema(
+    [("t", pa.int64()), ("node", pa.int64()), ("publication", pa.int64())]
+    + [("channel", pa.string()), ("attributes", pa.string())]
+    + [(name, pa.float64()) for name in ("x", "y", "z", "height")]
+    + [("ttl", pa.int64()), ("ended", pa.bool_())]
 )
-CHANNELS = st.sampled_from(["", "", "", "roads"])
-NUMBERS = st.integers(0, 2)
-
-
-@st.composite
-def areas(draw: st.DrawFn) -> Area:
-    x, y = draw(WHOLE), draw(WHOLE)
-    choice = draw(st.integers(0, 5))
-    if choice == 0:
-        ring = [[x, y], [x + 3, y], [x + 1, y + 1], [x, y + 3], [x, y]]
-        return Area(geometry={"type": "Polygon", "coordinates": [ring]})
-    if choice == 1:
-        return Area(x=x, y=y, r=2.0, to=[[y, x], [0.0, 1.0], [x, 3.0]], speed=draw(SPEEDS))
-    if choice == 2:
-        return Area(x=x, y=y, rx=draw(st.sampled_from([1.0, 2.0])), ry=2.0)
-    return Area(x=x, y=y, r=draw(st.sampled_from([1.0, 2.5])), vx=draw(PACE), vy=draw(PACE))
-
-
-SPEEDS = st.sampled_from([1.0, 5.0])
-ASKED = st.fixed_dictionaries({
-    "events": EVENTS, "dwell": st.one_of(st.none(), SECONDS), "linger": SECONDS,
-    "filter": FILTERS, "channel": CHANNELS, "echo": st.booleans(),
-})  # fmt: skip
-FENCES = st.tuples(NUMBERS, areas(), ASKED).map(
-    lambda drawn: messages.SubscribeRequest(drawn[0], drawn[1], **drawn[2])
-)
-SET_NAMES = st.sampled_from(["depots", "ports"])
-OF_SETS = st.tuples(NUMBERS, SET_NAMES, ASKED).map(
-    lambda drawn: messages.SubscribeRequest(drawn[0], fences=drawn[1], **drawn[2])
-)
-STATES = st.builds(
-    messages.PublishRequest, WHOLE, WHOLE, retain=st.sampled_from([True, True, True, False]),
-    channel=CHANNELS, attributes=ATTRIBUTES,
-    ttl=st.one_of(st.none(), st.none(), st.sampled_from([0.3, 1.0, 2.5])),
-).map(
-    lambda one: one if one.retain else replace(one, ttl=None)
-)  # fmt: skip
-
-
-def set_of(name: str, *discs: tuple[str | int, float, float, float]) -> messages.FencesRequest:
-    """Puts discs into a set: their ids, centres and radii."""
-    features = [
-        {"type": "Feature", "id": which, "properties": {"radius": r},
-         "geometry": {"type": "Point", "coordinates": [x, y]}}
-        for which, x, y, r in discs
-    ]  # fmt: skip
-    return messages.FencesRequest(name, features)
-
-
-DISCS = st.lists(
-    st.tuples(st.sampled_from(["a", "b", 7]), WHOLE, WHOLE, st.sampled_from([1.0, 2.5])),
-    max_size=3, unique_by=lambda one: one[0],
-)  # fmt: skip
-SET_CHANGES = st.tuples(
-    SET_NAMES, DISCS, st.lists(st.sampled_from(["a", "b", 7]), max_size=1)
-).map(lambda drawn: replace(set_of(drawn[0], *drawn[1]), remove=drawn[2]))
-REQUESTS = st.one_of(
-    FENCES, FENCES, OF_SETS, *[STATES] * 8, SET_CHANGES,
-    st.builds(messages.MoveRequest, NUMBERS, areas()),
-    st.builds(messages.UnsubscribeRequest, NUMBERS),
-    st.builds(messages.WithdrawRequest, channel=st.one_of(st.none(), CHANNELS)),
-    st.just(messages.LeaveRequest()),
-)  # fmt: skip
 
 
 class FenceRealm(RealmHarness):
@@ -103,12 +43,116 @@ class FenceRealm(RealmHarness):
             return super().ask(client, request)
         texts = [msgspec.json.encode(feature) for feature in request.features]
         prepared = prepare_fences(request.features, texts, Limits(), PLANE, False)
-        return self.realm.change_fences(
-            self.now, request.name, prepared, request.remove, request.replace
-        )
+        return self.realm.change_fences(self.now, request.name, prepared, request.remove)
+
+    def flush(self) -> None:
+        self.realm.flush(self.now)
+        self.realm.fence_notices()
 
 
-KEY = ("node", "subscription", "fence", "entity", "kind", "reason", "event_t", "out_t")
+# Requests. Small whole numbers, so that borders are touched and places occur again.
+
+
+def whole(random: Random) -> float:
+    return float(random.randint(-4, 4))
+
+
+def area(random: Random) -> Area:
+    """A disc, a box or a polygon; some discs move."""
+    x, y = whole(random), whole(random)
+    choice = random.randrange(6)
+    if choice == 0:
+        ring = [[x, y], [x + 3, y], [x + 1, y + 1], [x, y + 3], [x, y]]
+        return Area(geometry={"type": "Polygon", "coordinates": [ring]})
+    if choice == 1:
+        stops = [[whole(random), whole(random)] for _ in range(3)]
+        return Area(x=x, y=y, r=2.0, to=stops, speed=random.choice([1.0, 5.0]))
+    if choice == 2:
+        return Area(x=x, y=y, rx=random.choice([1.0, 2.0]), ry=2.0)
+    if choice == 3:
+        pace = random.choice([1.0, -2.0, 0.5])
+        return Area(x=x, y=y, r=random.choice([1.0, 2.5]), vx=pace, vy=-pace)
+    return Area(x=x, y=y, r=random.choice([1.0, 2.5]))
+
+
+def options(random: Random) -> dict[str, Any]:
+    return {
+        "events": random.sample(EVENTS, random.randint(1, 5)),
+        "dwell": random.choice([None, *SECONDS]), "linger": random.choice(SECONDS),
+        "filter": random.choice(FILTERS), "channel": random.choice(CHANNELS),
+        "echo": random.random() < 0.5,
+    }  # fmt: skip
+
+
+def state(random: Random) -> messages.PublishRequest:
+    attributes: dict[str, Any] = {"kind": random.choice(["truck", "ship"])}
+    if random.random() < 0.7:
+        attributes["weight"] = random.randint(0, 3)
+    retain = random.random() < 0.9
+    return messages.PublishRequest(
+        whole(random), whole(random), retain=retain, attributes=attributes,
+        channel=random.choice(CHANNELS),
+        ttl=random.choice([0.3, 1.0, 2.5]) if retain and random.random() < 0.3 else None,
+    )  # fmt: skip
+
+
+def set_change(random: Random, name: str) -> messages.FencesRequest:
+    """Puts discs into a set, and perhaps removes one."""
+    ids = random.sample(["a", "b", 7], random.randint(1, 3))
+    features = [
+        {
+            "type": "Feature", "id": which, "properties": {"radius": random.choice([1.0, 2.5])},
+            "geometry": {"type": "Point", "coordinates": [whole(random), whole(random)]},
+        }
+        for which in ids
+    ]  # fmt: skip
+    remove: list[Any] = [random.choice(["a", "b", 7])] if random.random() < 0.5 else []
+    return messages.FencesRequest(name, features, remove)
+
+
+def request(random: Random) -> Any:
+    """Mostly states."""
+    number = random.randrange(3)
+    choice = random.randrange(20)
+    if choice < 12:
+        return state(random)
+    if choice < 14:
+        return messages.SubscribeRequest(number, area(random), **options(random))
+    if choice < 16:
+        return messages.SubscribeRequest(number, fences=random.choice(SETS), **options(random))
+    if choice == 16:
+        return set_change(random, random.choice(SETS))
+    if choice == 17:
+        return messages.MoveRequest(number, area(random))
+    if choice == 18:
+        return messages.WithdrawRequest(channel=random.choice([None, *CHANNELS]))
+    return random.choice([messages.UnsubscribeRequest(number), messages.LeaveRequest()])
+
+
+def run_realm(seed: int, steps: int = 60) -> FenceRealm:
+    """Clients listen, drive, come and go; at the end there is time for what is due."""
+    random, here = Random(seed), FenceRealm()
+    for name in SETS:
+        here.ask(0, set_change(random, name))
+    for client in range(2):
+        for number in range(2):
+            here.ask(client, messages.SubscribeRequest(number, area(random), **options(random)))
+    for _ in range(steps):
+        here.now += random.choice(PACES)
+        with suppress(Refused):
+            here.ask(random.randrange(4), request(random))
+        for what in random.choice([(), (here.flush,), (here.flush,), (here.flush, None), (None,)]):
+            here.now += 50_000
+            what() if what else here.realm.tick(here.now)
+    for _ in range(3):
+        here.now += 10 * SECOND
+        here.flush()
+        here.realm.tick(here.now)
+    here.table("states")  # what is recorded is handed over
+    return here
+
+
+# What was told, and what should have been.
 
 
 def told_events(trace: MemoryTrace) -> Counter[Any]:
@@ -120,21 +164,12 @@ def told_events(trace: MemoryTrace) -> Counter[Any]:
 def state_rows(trace: MemoryTrace) -> pa.RecordBatch:
     """States as a replay takes them, in order."""
     made = {row["publication"]: row for row in trace.table("publications").to_pylist()}
-    rows = []
-    for state in trace.table("states").to_pylist():
-        one = made[state["publication"]]
-        row = {name: one[name] for name in ("node", "channel", "x", "y", "z", "attributes")}
-        rows.append(row | state | {"height": None})
+    rows = [
+        {name: made[state["publication"]].get(name) for name in STATE_SCHEMA.names} | state
+        for state in trace.table("states").to_pylist()
+    ]
     rows.sort(key=lambda row: (row["t"], row["publication"], row["ended"]))
-    schema = pa.schema(
-        [("t", pa.int64()), ("node", pa.int64()), ("publication", pa.int64())]
-        + [("channel", pa.string()), ("attributes", pa.string())]
-        + [(name, pa.float64()) for name in ("x", "y", "z", "height")]
-        + [("ttl", pa.int64()), ("ended", pa.bool_())]
-    )
-    return pa.Table.from_pylist(rows, schema).combine_chunks().to_batches(
-        max_chunksize=None
-    )[0] if rows else pa.RecordBatch.from_pylist([], schema)  # fmt: skip
+    return pa.RecordBatch.from_pylist(rows, STATE_SCHEMA)
 
 
 def replayed(trace: MemoryTrace, until: int, pieces: int = 1) -> list[tuple[Any, ...]]:
@@ -149,4 +184,6 @@ def replayed(trace: MemoryTrace, until: int, pieces: int = 1) -> list[tuple[Any,
     return [event for event in replay.expected if event[-2] <= until]
 
 
-SETTLED = SECOND
+def write_memory(trace: MemoryTrace, folder: Any) -> None:
+    """All rows as a trace on disk."""
+    folder.write({name: trace.table(name) for name in TABLES})

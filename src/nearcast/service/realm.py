@@ -246,7 +246,7 @@ class Realm:
             slot = self._add_subscription_slot(client, request.subscription, number)
         else:
             slot = before.slot
-            self._stop_fence_and_throttle(before)
+            self._stop_fence_and_throttle(before, t)
             self._before_change(t, before)
         active = ActiveSubscription(
             slot, request.subscription, t, wanted, subscription, throttle_options,
@@ -344,13 +344,13 @@ class Realm:
 
     def _remove_subscription(self, active: ActiveSubscription) -> None:
         self._matcher.drop(active.slot)
-        self._stop_fence_and_throttle(active)
+        self._stop_fence_and_throttle(active, self.now)
         self._subscription_slots.give(active.slot)
         self._path_legs.drop(active.subscription.id)
 
-    def _stop_fence_and_throttle(self, active: ActiveSubscription) -> None:
-        """Without fence events and throttling."""
-        self._fences.end(active.slot, self.now)
+    def _stop_fence_and_throttle(self, active: ActiveSubscription, t: Time) -> None:
+        """From then on without fence events and throttling."""
+        self._fences.end(active.slot, t)
         if active.throttle is not None:
             self._throttle.end(active.throttle)
             del self._throttled[active.throttle]
@@ -501,7 +501,7 @@ class Realm:
 
     def publish_flush(self, now: Time, taken: FlushInput) -> FlushDeliveries:
         """Publishes these, all at one time, and returns their deliveries."""
-        self._advance_to(now)
+        self._advance_to(now, [*taken.accepted, *(one for one, _ in taken.remote)])
         t = self._flushed = self.now
         if not taken:
             return FlushDeliveries(t, (), *np.empty((4, 0), np.int64))
@@ -679,11 +679,10 @@ class Realm:
         """States with a ttl of entities of this name whose connections have ended."""
         return self._expiry.states_of(name)
 
-    def _retaining(self) -> list[AcceptedPublication]:
-        """Publications that wait and become states."""
-        return [
-            one for one in [*self._backlog.publications(), *self._waiting] if one.request.retain
-        ]
+    def _retaining(self, flushed: Sequence[AcceptedPublication]) -> list[AcceptedPublication]:
+        """Publications that become states: of a flush that has begun, and those that wait."""
+        waiting = [*flushed, *self._backlog.publications(), *self._waiting]
+        return [one for one in waiting if one.request.retain]
 
     def fence_set(self, name: str) -> FenceSet | None:
         return self._fences.find_set(name)
@@ -719,12 +718,12 @@ class Realm:
         """When a subscription changes: after all publications so far and after its last change."""
         return max(now, self.now, self._flushed + 1, before.since + 1 if before else 0)
 
-    def _advance_to(self, now: Time) -> None:
+    def _advance_to(self, now: Time, flushed: Sequence[AcceptedPublication] = ()) -> None:
         """Time never goes back. Ends what has expired before, and records the legs of paths that
         begin meanwhile."""
         self.now = max(now, self.now)
         if self._states.next_expiry < self.now:
-            self._expiry.expire(self.now - 1, self._retaining(), self._next_publication)
+            self._expiry.expire(self.now - 1, self._retaining(flushed), self._next_publication)
         if self._recorder:
             self._record_ended_states()
             for begins, subscription in self._path_legs.begun(self.now):
