@@ -13,7 +13,6 @@ A subscription that watches (`watches`) is a fence with the events `enter` and `
 engine can solve for it is compared at every tick instead (`compared_watches`).
 """
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import count
 from math import inf, isnan, nan
@@ -102,6 +101,7 @@ class FenceEntity(NamedTuple):
     feed: int
     entity: int
     name: str
+    channel: str
 
 
 class InFence(NamedTuple):
@@ -132,13 +132,16 @@ class FenceGroup:
 
 
 class FeedNumbers:
-    """The numbers by which engines know feeds."""
+    """The numbers by which engines know feeds. An entity that is back soon has its old one: it may
+    linger still."""
 
     def __init__(self) -> None:
         self.entities: dict[int, FenceEntity] = {}
         self._numbers: dict[int, int] = {}  # by feed
+        self._known: dict[tuple[int, str], int] = {}  # by entity and channel
         self._slots = SlotAllocator()
-        self._ended: deque[tuple[Time, int]] = deque()  # to be used again then
+        # When numbers of feeds that have ended are to be used again, the earliest first.
+        self._ended: dict[int, Time] = {}
 
     def of_states(self, made: StatesMade) -> Integers:
         """A number for each of these states."""
@@ -146,9 +149,14 @@ class FeedNumbers:
         for feed, one in zip(made.table["feed"].tolist(), made.accepted, strict=True):
             number = self._numbers.get(feed)
             if number is None:
-                number = self._numbers[feed] = self._slots.take()
                 client = one.client
-                self.entities[number] = FenceEntity(feed, client.entity, client.name)
+                key = client.entity, one.request.channel
+                number = self._known.get(key)
+                if number is None:
+                    number = self._known[key] = self._slots.take()
+                self._ended.pop(number, None)
+                self._numbers[feed] = number
+                self.entities[number] = FenceEntity(feed, key[0], client.name, key[1])
             numbers.append(number)
         return np.array(numbers, np.int64)
 
@@ -160,14 +168,17 @@ class FeedNumbers:
         """The feed has ended. Its number, if it has one; nobody may linger longer than allowed."""
         number = self._numbers.pop(feed, None)
         if number is not None:
-            self._ended.append((now + round(LONGEST_LINGER * SECOND), number))
+            self._ended[number] = now + round(LONGEST_LINGER * SECOND)
         return number
 
     def release(self, now: Time) -> None:
         """Use numbers again about which nothing can be reported any more."""
-        while self._ended and self._ended[0][0] < now:
-            _, number = self._ended.popleft()
-            del self.entities[number]
+        while self._ended:
+            number, moment = next(iter(self._ended.items()))
+            if moment >= now:
+                break
+            entity = self.entities.pop(number)
+            del self._ended[number], self._known[entity.entity, entity.channel]
             self._slots.give(number)
 
 
@@ -260,6 +271,8 @@ class LiveFences:
             self._recording.begin(now, active)
         known = self._groups.get(key)
         group = known or self._begin_group(key, active.subscription)
+        if known is None:
+            group.engine.advance(now - 1)  # whose state has expired is not inside
         if group.set_name:
             number = active.slot
             if known is not None:

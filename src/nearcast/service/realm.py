@@ -414,6 +414,8 @@ class Realm:
             self._attributed = True
         if self._expiry.departed and request.retain:
             self._expiry.replace(publisher.name, channel, self._next_publication)
+            self._record_ended_states()
+            self._fences.advance(self.now)
         number = self._next_publication
         self._next_publication += 1
         self._waiting.append(AcceptedPublication(publisher, number, where[0], request, form))
@@ -537,6 +539,7 @@ class Realm:
             for entity, publication in self._states.ended:
                 self._recorder.state_ended(self.now, entity, publication)
             self._states.ended.clear()
+            self._flushed = self.now  # fences that change next do so later, as the trace has it
 
     def _release_feeds(self) -> None:
         """Slots of feeds that have ended are used again once none of their publications waits."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -65,14 +65,6 @@ class ReplayedGroup:
         return self.listeners.values() if self.set_name is not None else (self.listeners[fence],)
 
 
-class ReplayedState(NamedTuple):
-    """The state of an entity on a channel: its number in engines, and until when it holds."""
-
-    number: int
-    publication: int
-    expires: Time
-
-
 class FenceReplay:
     """The states of some entities of a run, among all its fences, in order of time."""
 
@@ -87,10 +79,11 @@ class FenceReplay:
         self._sets: dict[str, dict[int, Fence]] = {}
         self._interests: dict[int, FenceInterest] = {}
         self._fence_numbers: dict[int, int] = {}  # by subscription, if it is a fence itself
-        self._numbers = count(len(history.fences))
-        self._states: dict[tuple[int, str], ReplayedState] = {}
-        self._by_publication: dict[int, tuple[int, str]] = {}
+        self._free_numbers = count(len(history.fences))
+        self._known: dict[tuple[int, str], int] = {}  # numbers by entity and channel
         self._entities: list[int] = []  # by number
+        self._states: list[int] = []  # by number: the publication that is the state
+        self._numbers_of_states: dict[int, int] = {}
 
     def take(self, batch: pa.RecordBatch) -> None:
         """States that are made or end, sorted by time and publication."""
@@ -147,34 +140,30 @@ class FenceReplay:
         t = batch.column("t").to_numpy()
         ttl = batch.column("ttl").fill_null(NEVER).to_numpy()
         columns = (batch.column(name).to_pylist() for name in ("node", "channel", "publication"))
-        numbers = []
-        expires = np.where(ttl < NEVER, t + np.minimum(ttl, NEVER - t), NEVER)
-        for node, channel, publication, moment, end in zip(
-            *columns, t.tolist(), expires.tolist(), strict=True
-        ):
-            key = node, channel
-            known = self._states.get(key)
-            if known is None or known.expires < moment:  # as a node does, which forgets the old one
-                number = len(self._entities)
-                self._entities.append(node)
-            else:
-                number = known.number
-            if known is not None:
-                del self._by_publication[known.publication]
-            self._states[key] = ReplayedState(number, publication, end)
-            self._by_publication[publication] = key
-            numbers.append(number)
+        numbers = [self._state(*row) for row in zip(*columns, strict=True)]
         places = np.stack([batch.column(axis).to_numpy() for axis in "xyz"], 1)
         heights = batch.column("height").fill_null(np.nan).to_numpy()
         return FixColumns(np.array(numbers, np.int64), t, places, heights, ttl)
 
+    def _state(self, node: int, channel: str, publication: int) -> int:
+        """This publication is the state of an entity now; the number of the entity."""
+        number = self._known.get((node, channel))
+        if number is None:
+            number = self._known[node, channel] = len(self._entities)
+            self._entities.append(node)
+            self._states.append(publication)
+        else:
+            self._numbers_of_states.pop(self._states[number], None)
+            self._states[number] = publication
+        self._numbers_of_states[publication] = number
+        return number
+
     def _end(self, t: Time, publication: int) -> None:
         """This state was withdrawn, unless another one has replaced it."""
-        key = self._by_publication.pop(publication, None)
-        if key is None:
+        number = self._numbers_of_states.pop(publication, None)
+        if number is None:
             return
         self._advance(t)
-        number = self._states.pop(key).number
         for group in self._groups():
             self._report(group, group.engine.withdraw([number], t))
 
@@ -209,7 +198,7 @@ class FenceReplay:
         self._interests[number] = interest
         if interest.set_name is None:
             group = self._single[interest.channel, interest.filter]
-            fence = self._fence_numbers[number] = next(self._numbers)
+            fence = self._fence_numbers[number] = next(self._free_numbers)
             group.listeners[fence] = interest
             assert interest.area is not None
             events = put_area(group.engine, t, fence, interest, interest.area)
