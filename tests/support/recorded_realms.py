@@ -17,7 +17,7 @@ from nearcast.pipeline.geofence.recorded_fences import fence_history
 from nearcast.service.fence_sets import prepare_fences
 from nearcast.service.realm import Limits
 from nearcast.space.motion import SECOND
-from nearcast.trace.sinks import TABLES, MemoryTrace
+from nearcast.trace.sinks import MemoryTrace
 from support.realm_histories import RealmHarness
 
 SETS = ("depots", "ports")
@@ -182,8 +182,3 @@ def replayed(trace: MemoryTrace, until: int, pieces: int = 1) -> list[tuple[Any,
         replay.take(rows.slice(begin, step))
     replay.finish(until)
     return [event for event in replay.expected if event[-2] <= until]
-
-
-def write_memory(trace: MemoryTrace, folder: Any) -> None:
-    """All rows as a trace on disk."""
-    folder.write({name: trace.table(name) for name in TABLES})

@@ -23,7 +23,30 @@ def write_all(results: Path, run: str, missed: int = 1234) -> None:
 
 def tables(missed: int) -> dict[str, Columns]:
     """Three seconds of four entities and a server, node 100; most was heard that should be."""
-    return delivery(missed) | traffic() | awareness() | overlay() | world()
+    return delivery(missed) | fences() | traffic() | awareness() | overlay() | world()
+
+
+def fences() -> dict[str, Columns]:
+    return {
+        "fence_totals": {
+            "kind": ["enter", "leave"], "expected": [1001, 1000], "told": [1000, 1000],
+            "missed": [1, 0], "spurious": [0, 2], "unsettled": [0, 3],
+            "late_p50_ms": [480.0, 510.0], "late_p99_ms": [990.0, 1005.0],
+            "late_max_ms": [1100.0, 1200.0], "delay_p50_ms": [0.0, 45.0],
+            "delay_p99_ms": [95.0, 99.0], "delay_max_ms": [100.0, 101.0],
+        },
+        "fence_lateness": {
+            "quantile": [0.0, 0.5, 1.0], "late_ms": [0.0, 490.0, 1200.0],
+            "delay_ms": [0.0, 20.0, 101.0],
+        },
+        "fence_examples": {
+            "outcome": ["missed", "spurious", "spurious"], "kind": ["enter", "leave", "leave"],
+            "node": [1, 1, 2], "subscription": [8, 8, 9], "fence": [None, None, '"north"'],
+            "entity": [3, 3, 4], "reason": [None, "left", "gone"],
+            "event_t": [5_000, 2_006_000, 7], "out_t": pa.nulls(3, pa.int64()),
+            "decided": [6_000, None, None], "told": [None, 2_100_000, 8],
+        },
+    }  # fmt: skip
 
 
 def delivery(missed: int) -> dict[str, Columns]:

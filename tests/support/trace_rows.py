@@ -74,6 +74,47 @@ def sound() -> Rows:
             {"t": 0, "node": 7, "fact": "joined", "about": None, "value": None},
             {"t": 1, "node": 7, "fact": "linked", "about": 8, "value": 0.05},
         ],
+        **fences(),
+    }
+
+
+def fence_area(t: int, **changes: Any) -> Row:
+    return {
+        "t": t, "node": 7, "subscription": 5, "set": None, "fence": None, "since": t,
+        "shape": "box", **PLACE, "rx": 1.0, "ry": 2.0, "rz": 3.0, **STANDING, "until": None,
+        "outline": None, "ended": False, **changes,
+    }  # fmt: skip
+
+
+def fences() -> Rows:
+    """States, and the tables of fences."""
+    interest = {
+        "node": 7, "set": None, "events": "enter,dwell", "dwell": 5, "linger": 0, "channel": "",
+        "filter": "price > 2", "echo": False, "ended": False,
+    }  # fmt: skip
+    event = {
+        "t": 9, "node": 7, "subscription": 5, "fence": None, "entity": 8, "kind": "enter",
+        "reason": None, "event_t": 4, "out_t": None, **PLACE,
+    }  # fmt: skip
+    return {
+        "states": [
+            {"t": 4, "node": 8, "publication": 2, "ttl": 10, "ended": False},
+            {"t": 9, "node": 8, "publication": 2, "ttl": None, "ended": True},
+        ],
+        "fence_interests": [
+            {"t": 0, "subscription": 5, **interest},
+            {"t": 3, "subscription": 6, **interest, "set": "depots", "dwell": None},
+        ],
+        "fence_areas": [
+            fence_area(0, shape="disc", ry=0.0, rz=0.0, vx=1.0, until=9),
+            fence_area(
+                3, node=0, subscription=None, set="depots", fence='"north"', outline=TRIANGLE
+            ),
+        ],
+        "fence_events": [
+            event,
+            {**event, "t": 30, "kind": "leave", "reason": "left", "fence": '"é"'},
+        ],
     }
 
 

@@ -39,12 +39,16 @@ BROKEN_ROWS: list[tuple[str, dict[str, Any], str]] = [
             ("views", "node"),
             ("views", "other"),
             ("notes", "node"),
+            ("states", "publication"),
+            ("fence_interests", "subscription"),
+            ("fence_events", "subscription"),
+            ("fence_events", "entity"),
         )
         for number in (-1, 2**53)
     ),
     *(
         (name, {axis: number}, f"{axis} is not finite, or beyond ±1e+150")
-        for name in ("interests", "publications", "positions", "views")
+        for name in ("interests", "publications", "positions", "views", "fence_events")
         for axis in "xyz"
         for number in (nan, inf, -inf, 1.01e150, -1e200)
     ),
@@ -91,6 +95,19 @@ BROKEN_ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("messages", {"arrived": 6}, "both lost and arrived"),
     ("messages", {"copies": 0}, "copies is below 1"),
     ("notes", {"value": nan}, "value is NaN"),
+    ("states", {"ttl": -1}, "ttl is below 0"),
+    ("fence_interests", {"events": "enter,vanish"}, "events are none"),
+    ("fence_interests", {"dwell": -1}, "dwell is below 0"),
+    ("fence_interests", {"linger": -1}, "linger is below 0"),
+    ("fence_interests", {"filter": "x > 3"}, "filter does not parse"),
+    *(
+        ("fence_areas", changes, "neither of a subscription nor one of a set")
+        for changes in ({"subscription": 5}, {"set": None}, {"fence": None})
+    ),
+    ("fence_areas", {"until": 2}, "until is before since"),
+    ("fence_areas", {"outline": "[]"}, "outline does not parse"),
+    ("fence_events", {"kind": "vanish"}, "unknown kind"),
+    ("fence_events", {"reason": "bored"}, "unknown reason"),
     *(
         (name, {field.name: None}, f"{field.name} is null")
         for name, schema in TABLES.items()

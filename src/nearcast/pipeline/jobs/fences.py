@@ -31,7 +31,6 @@ from nearcast.pipeline.spark.storage import (
 )
 from nearcast.space.motion import FOREVER, SECOND, Time
 from nearcast.trace.reader import EARTH, trace_geometry
-from nearcast.trace.schema import TABLES
 
 SETTLED: Time = SECOND  # after so long, whoever stays has been told
 EXAMPLES = 10  # of each kind and outcome
@@ -95,7 +94,7 @@ def recorded_runs(traces: Sequence[OpenedTrace]) -> dict[str, RecordedRun]:
     for trace in traces:
         groups = {name: list_row_groups([trace], name)[0] for name in LASTING}
         sampled = trace.scenario is not None and trace.scenario.record in ("sampled", "brief")
-        if groups["fence_interests"] and not sampled:
+        if groups["fence_interests"] and groups["fence_areas"] and not sampled:
             ends = [group.last for some in groups.values() for group in some]
             until = max((t for t in ends if t < FOREVER), default=0)
             found[trace.run] = RecordedRun(
@@ -134,13 +133,8 @@ def _history(run: str, recorded: RecordedRun) -> FenceHistory:
     key = run, recorded.interests[0].file
     if key not in _histories:
         _histories.clear()  # before others take their memory
-        tables = [
-            pa.concat_tables([TABLES[name].empty_table(), *map(valid_rows, groups)])
-            for name, groups in (
-                ("fence_interests", recorded.interests), ("fence_areas", recorded.areas)
-            )
-        ]  # fmt: skip
-        _histories[key] = fence_history(*tables)
+        interests, areas = (pa.concat_tables(map(valid_rows, groups)) for groups in recorded[:2])
+        _histories[key] = fence_history(interests, areas)
     return _histories[key]
 
 

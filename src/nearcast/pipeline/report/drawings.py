@@ -182,6 +182,26 @@ def latency_curve(results: Results) -> list[Plot]:
     ]  # fmt: skip
 
 
+def fence_lateness(results: Results) -> list[Plot]:
+    """The cumulative distributions of how late fence events were told."""
+    columns = {"since it happened": "late_ms", "since it was decided": "delay_ms"}
+    names = list(columns.values())
+    found = series(
+        results,
+        "fence_lateness",
+        list(columns),
+        lambda rows, i: (numbers(rows, names[i]).tolist(), numbers(rows, "quantile")),
+    )
+    return [
+        chart(
+            "fence-lateness", "How late fence events were told",
+            Axis("time until it was told", milliseconds, low=0.0),
+            Axis("share of events told at most so late", share, 0.0, 1.0),
+            found, legend(results, list(columns)), read_along="y",
+        )
+    ]  # fmt: skip
+
+
 def popularity(results: Results) -> list[Plot]:
     """The time until all subscribers of a publication have it, by their number."""
     columns = ["total_time_mean_ms", "total_time_p90_ms"]
@@ -385,6 +405,7 @@ DRAWINGS: tuple[Drawing, ...] = (
     Drawing("Delivery", "popularity", popularity),
     Drawing("Delivery", "overlay_paths", hops),
     Drawing("Delivery", "false_positives_by_level", false_positives),
+    Drawing("Fences", "fence_lateness", fence_lateness),
     Drawing("Traffic", "traffic_by_second", traffic_by_kind),
     Drawing("Traffic", "traffic_quantiles", load_distribution(
         "mean", "load", "Load of nodes, on average")),

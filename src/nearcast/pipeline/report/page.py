@@ -149,6 +149,20 @@ TOP_ROWS_TABLES = [
         Column("rate_std", "standard deviation", share)], ("carried",)),
     TopRowsTable("Delivery", "miss_causes", "Why publications were missed", [
         Column("cause", "cause", text), Column("misses", "misses")], ("misses",)),
+    TopRowsTable("Fences", "fence_totals", "Fence events", [
+        Column("kind", "event", text), Column("expected", "expected"), Column("told", "told"),
+        Column("missed", "missed"), Column("spurious", "spurious"),
+        Column("unsettled", "unsettled"), Column("late_p50_ms", "late p50", milliseconds),
+        Column("late_p99_ms", "late p99", milliseconds),
+        Column("delay_p50_ms", "delay p50", milliseconds),
+        Column("delay_p99_ms", "delay p99", milliseconds),
+        Column("delay_max_ms", "delay, longest", milliseconds)], ("expected",)),
+    TopRowsTable("Fences", "fence_examples", "Some that were missed or spurious", [
+        Column("outcome", "outcome", text), Column("kind", "event", text),
+        Column("reason", "reason", text), Column("subscription", "subscription", text),
+        Column("node", "subscriber", text), Column("fence", "fence of a set", text),
+        Column("entity", "entity", text), Column("event_t", "happened at (µs)", text),
+        Column("decided", "decided at (µs)", text), Column("told", "told at (µs)", text)]),
     TopRowsTable("Traffic", "traffic_by_kind", "Kinds of messages", [
         Column("kind", "kind", text), Column("messages", "messages"), Column("bytes", "bytes"),
         Column("lost", "lost"), Column("carries", "with a publication", share)], ("bytes",)),

@@ -10,7 +10,9 @@ from nearcast.pipeline.report.plots import Plot, png, svg
 from nearcast.pipeline.report.results import Results
 from nearcast.storage import AnyPath, write_whole
 
-SECTIONS = ("World", "Delivery", "Traffic", "Awareness", "Overlay")
+SECTIONS = ("World", "Delivery", "Fences", "Traffic", "Awareness", "Overlay")
+# Sections that only some traces have anything to say in, with the table that shows it.
+OPTIONAL_SECTIONS = {"Fences": "fence_totals"}
 
 
 def write_report(
@@ -37,6 +39,8 @@ def compose(results: Results) -> tuple[str, list[Plot]]:
     sections = {"Summary": page.section("Summary", *summary(results))}
     plots: list[Plot] = []
     for title in SECTIONS:
+        if title in OPTIONAL_SECTIONS and not results.with_rows(OPTIONAL_SECTIONS[title]):
+            continue
         sections[title], drawn = section(results, title)
         plots += drawn
     sections["Scenario"] = page.section("Scenario", page.scenario_table(results))
@@ -73,6 +77,8 @@ def section(results: Results, title: str) -> tuple[str, list[Plot]]:
             needed[listing.table] = None
             if results.with_rows(listing.table):
                 tables.append(page.top_rows_table(results, listing))
+    if title == "Fences" and not results.with_rows("fence_examples"):
+        needed.pop("fence_examples")  # nothing was missed, and nothing spurious
     if title == "Delivery":
         needed["miss_stories"] = None
         if results.with_rows("miss_stories"):
