@@ -162,6 +162,12 @@ export interface SubscribeOptions {
   dwell?: number;
   /** Instead of an area: the set of fences of this name. */
   fences?: string;
+  /** The area goes where the state of this entity is (a name or number); it is relative to it. */
+  follow?: string | number;
+  /** The channel of that state, if it is another one than that of the subscription. */
+  follow_channel?: string;
+  /** On Earth: metres east and north of the entity. */
+  offset?: [east: number, north: number];
   /** How many messages may wait to be taken (10,000). */
   inbox?: number;
 }

@@ -75,7 +75,7 @@ const MOTION_FIELDS = ["vx", "vy", "vz", "gx", "gy", "gz", "lasts", "speed", "to
 const OUTLINE_FIELDS = ["geometry", "half_width", "sector", "low", "high", "bounds"];
 const SUBSCRIBE_OPTIONS = [
   "filter", "channel", "echo", "variables", "watch", "linger", "rates", "closest", "budget", "inbox",
-  "events", "dwell", "fences",
+  "events", "dwell", "fences", "follow", "follow_channel", "offset",
 ];
 const PUBLISH_OPTIONS = ["retain", "attributes", "channel", "name", "ttl", "confirm"];
 
@@ -123,7 +123,8 @@ function checkFinite(name, values, count) {
   }
 }
 
-function checkArea(area) {
+/** One that follows an entity is relative to it, and needs no centre. */
+function checkArea(area, follows = false) {
   checkNames("an area", area, [...PLACE_FIELDS, ...MOTION_FIELDS, ...OUTLINE_FIELDS, "formula"]);
   const { to, formula, geometry, sector, bounds, ...numbers } = area;
   checkFinite("sector", sector, 2);
@@ -139,7 +140,7 @@ function checkArea(area) {
   }
   checkNumbers("an area", numbers);
   const given = Object.keys(area).length > 0 && [formula, geometry, bounds].every((one) => !one);
-  if (given) checkCentre("an area", area);
+  if (given && !follows) checkCentre("an area", area);
 }
 
 function checkAttributes(attributes) {
@@ -427,10 +428,10 @@ export class Subscription {
   }
 
   /** Give it this area from now on; all else stays. */
-  move(area) { return this.changeArea(area, isStill(area)); }
+  move(area) { return this.changeArea(area, isStill(area) && this.request.follow === undefined); }
 
   async changeArea(area, followsClient) {
-    checkArea(area);
+    checkArea(area, this.request.follow !== undefined);
     const done = await this.#client.ask({ do: "move", subscription: this.number, area });
     this.request = { ...this.request, area };
     this.areaAccepted(followsClient, done.t);
@@ -456,7 +457,7 @@ export class Subscription {
     this.end();
   }
 
-  /** The area as it is at the moment `t`: `here.where(me.now())`. */
+  /** The area as it is at the moment `t`: `here.where(me.now())`. With `follow`, as it was written. */
   where(t) {
     return areaAt(this.request.area ?? {}, (t - this.areaSince) / SECOND);
   }
@@ -832,7 +833,7 @@ export class Client {
    * messages may wait.
    */
   async subscribe(area = {}, options = {}) {
-    checkArea(area);
+    checkArea(area, options.follow !== undefined);
     checkNames("subscribe", options, SUBSCRIBE_OPTIONS);
     checkNumbers("variables", options.variables ?? {});
     await this.#connected();
@@ -843,7 +844,7 @@ export class Client {
     this.#subscriptions.set(subscription.number, subscription); // its messages may come first
     try {
       const done = await this.#request(request);
-      subscription.areaAccepted(isStill(area), done.t);
+      subscription.areaAccepted(isStill(area) && options.follow === undefined, done.t);
       if (options.watch || options.events?.length) await within(ANSWER_MS, subscription.insideKnown);
     } catch (why) {
       this.forget(subscription);

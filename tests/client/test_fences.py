@@ -47,6 +47,26 @@ async def test_what_happens_at_a_fence_is_told(join: Join) -> None:
 
 
 @in_both
+async def test_an_area_follows_an_entity(join: Join) -> None:
+    alice, truck, other = await join("alice"), await join("truck-7"), await join("other")
+    around = await alice.subscribe(disc(0, 0, 5), follow="truck-7", events=["enter", "leave"])
+    assert around.where(0) is None
+    await truck.publish(point(100, 0), retain=True)
+    await other.publish(point(103, 0), {"n": 1}, retain=True)
+    entered = await next_event(around)
+    assert (entered.event, entered.name, entered.place.x) == ("enter", "other", 103.0)
+    assert (await asyncio.wait_for(anext(around), 60)).payload == {"n": 1}
+    assert await alice.move_to((0, 0), 1) == 0.0
+    await around.move(disc(0, 0, 1))
+    left = await next_event(around)
+    assert (left.event, left.name) == ("leave", "other")
+    await truck.publish(point(103, 0), retain=True)
+    assert (await next_event(around)).event == "enter"
+    await truck.close()
+    assert (await next_event(around)).event == "leave"
+
+
+@in_both
 async def test_who_is_inside_at_first_is_told(join: Join) -> None:
     alice, bob = await join("alice"), await join("bob")
     await bob.publish(point(0, 0), retain=True)

@@ -169,6 +169,10 @@ def test_javascript_hears_what_happens_at_fences() -> None:
         const told = again.events();
         tell([(await told.next()).value.event, (await told.next()).value.event, again.inside.size]);
         try { again.changes(); } catch (why) { tell(why.message); }
+        const around = await me.subscribe({ r: 5 }, { follow: "truck", events: ["enter"] });
+        await me.publish({ x: 100, y: 3 }, null, { retain: true, name: "van" });
+        const { value: met } = await around.events().next();
+        tell([met.event, met.name]);
         me.close();
     """
 
@@ -181,6 +185,7 @@ def test_javascript_hears_what_happens_at_fences() -> None:
             ["leave", "removed", 0],
             ["inside", "dwell", 1],
             "only a subscription with watch: true has changes",
+            ["enter", "van"],
         ]
 
     run(story())

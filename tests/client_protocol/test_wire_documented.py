@@ -42,7 +42,8 @@ TYPES: dict[Any, str] = {
     messages.FenceEventName: "text", messages.LeaveReasonName: "text",
     messages.FencePlace: "place", messages.FencePlace | None: "place",
     list[dict[str, Any]]: "list of objects", list[messages.FeatureId]: "list of ids",
-    messages.FeatureId | None: "id",
+    messages.FeatureId | None: "id", messages.EntityKey: "text or integer",
+    list[float]: "list of numbers",
 }  # fmt: skip
 
 

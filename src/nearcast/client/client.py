@@ -189,6 +189,9 @@ class Client:
         events: Sequence[wire.FenceEventName] = (),
         dwell: float | None = None,
         fences: str = "",
+        follow: wire.EntityKey = "",
+        follow_channel: str | None = None,
+        offset: Sequence[float] = (),
         rates: Sequence[tuple[float, float]] = (),
         closest: int | None = None,
         budget: float | None = None,
@@ -205,7 +208,11 @@ class Client:
         "enter", "leave", "cross" (in and out between two publications), "inside", "outside" (at
         every publication), each at its own time; with `dwell`, also when an entity has been inside
         for so many seconds. `fences`: instead of an area, the fences of this set (`put_fences`);
-        events tell which, and no messages are received. `linger`: seconds that an entity must be
+        events tell which, and no messages are received. `follow`: the area goes where the retained
+        state of this entity is, by its name or number, on `follow_channel` (without it, on the same
+        channel); it is nowhere while there is none. The area is written relative to the entity: a
+        disc around it is `disc(0, 0, r)`, on Earth `earth_disc(0, 0, r)`, beside which `offset` may
+        be metres east and north. `linger`: seconds that an entity must be
         outside before it counts as gone: 0.3 with `watch`, 0 with `events`. `rates`: pairs
         (distance, messages per second): publishers farther away than the distance are limited to so
         many messages each. `closest`: only the so many closest publishers. `budget`: at most so
@@ -216,13 +223,13 @@ class Client:
         request = wire.SubscribeRequest(
             0, self._area(region), filter, channel, echo, variables or {},
             watch, linger, list(rates), closest, budget, events=list(events), dwell=dwell,
-            fences=fences,
+            fences=fences, follow=follow, follow_channel=follow_channel, offset=list(offset),
         )  # fmt: skip
         check_request(request)
         received: Inbox[Message] = Inbox(inbox)
         await self._writable()
         number, state, effects = self._core.subscribe(
-            clock(), request, region, isinstance(where, Shape)
+            clock(), request, region, isinstance(where, Shape) and follow == ""
         )
         subscription = Subscription(state, self.ask, self._change_area, self._forget, received)
         self._subscriptions[subscription.number] = subscription

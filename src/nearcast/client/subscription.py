@@ -82,7 +82,8 @@ class Subscription:
 
     async def move(self, where: AreaLike) -> None:
         """Give it this area from now on; all else stays."""
-        await self._change_area(self.number, as_region(where), isinstance(where, Shape))
+        walks = isinstance(where, Shape) and self.request.follow == ""
+        await self._change_area(self.number, as_region(where), walks)
 
     async def tune(self, **variables: float) -> None:
         """New values for variables of its formula or filter; the others stay."""
@@ -95,7 +96,8 @@ class Subscription:
         self.end(None)
 
     def where(self, t: Time) -> Shape | None:
-        """The area as it is at `t`; None for a formula, which has no shape."""
+        """The area as it is at `t`; None for a formula, which has no shape, and for an area that
+        follows an entity: the node moves it."""
         return self._state.where(t)
 
     def changed(self, change: Change | FenceEvent) -> None:

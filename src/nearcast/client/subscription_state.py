@@ -53,7 +53,9 @@ class SubscriptionState:
         self.request = replace(self.request, variables=self.request.variables | variables)
 
     def where(self, t: Time) -> Shape | None:
-        """The area as it is at `t`; None for a formula, which has no shape."""
+        """The area as it is at `t`; None for a formula, and for one that follows an entity."""
+        if self.request.follow != "":
+            return None
         return self.region.at(t) if isinstance(self.region, Moving | Path) else None
 
     def request_at(self, t: Time) -> tuple[SubscribeRequest, Region | str]:

@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.earth_json import (
@@ -26,12 +27,13 @@ from nearcast.client_protocol.geometry_json import (
 from nearcast.errors import Refused
 from nearcast.model import commands
 from nearcast.model.subscription import Formula, Region, check_text
-from nearcast.space.motion import Path
-from nearcast.space.shapes import LARGEST, POINT, Shape
+from nearcast.space.motion import Moving, Path
+from nearcast.space.shapes import EVERYWHERE, LARGEST, POINT, Shape
 
 LONGEST_LINGER = 3_600.0  # seconds
 LONGEST_TTL = 30 * 86_400.0  # seconds
 LONGEST_DWELL = 30 * 86_400.0  # seconds
+FARTHEST_OFFSET = 100_000.0  # metres, from an entity on Earth to the area that follows it
 LONGEST_LINE = 5_000_000.0  # metres: a corridor on Earth has a vertex for each km
 
 
@@ -154,10 +156,53 @@ def subscribe_command(
     if request.linger is not None and not 0 <= request.linger <= LONGEST_LINGER:
         raise Refused(f"linger is from 0 to {LONGEST_LINGER:g} seconds, not {request.linger}")
     check_fence(request)
+    if request.follow != "":
+        region: Region | str = relative_region(request.area, limits, geometry)
+        _check_following(request, limits, geometry)
+    else:
+        if request.follow_channel is not None or request.offset:
+            raise Refused("follow_channel and offset are of an area with follow")
+        region = checked_region(request.area, limits, geometry)
     return commands.Subscribe(
-        number, checked_region(request.area, limits, geometry), request.filter,
-        request.channel, request.echo, request.variables,
-    )  # fmt: skip
+        number, region, request.filter, request.channel, request.echo, request.variables
+    )
+
+
+def relative_region(area: Area, limits: Limits, geometry: Geometry) -> Moving:
+    """The region of an area that follows an entity, relative to it; on Earth at 0°, 0°.
+
+    Without x and y, or lon and lat, it is around the entity.
+    """
+    if area == Area():
+        raise Refused("everywhere is an area that follows nobody")
+    if geometry == EARTH:
+        if (area.lon or 0.0, area.lat or 0.0) != (0.0, 0.0):
+            raise Refused("an area that follows an entity has its place: leave out lon and lat")
+        if area.bounds is not None or area.geometry is not None:
+            raise Refused("on Earth bounds, polygons and corridors stay where they are")
+        area = replace(area, lon=0.0, lat=0.0)
+    elif (area.x, area.y, area.geometry, area.formula) == (None,) * 4:
+        area = replace(area, x=0.0, y=0.0)
+    region = checked_region(area, limits, geometry)
+    if not isinstance(region, Moving) or region.moves or region.shape == EVERYWHERE:
+        raise Refused("an area that follows an entity is a shape without a motion of its own")
+    return region
+
+
+def _check_following(
+    request: messages.SubscribeRequest, limits: Limits, geometry: Geometry
+) -> None:
+    check_name("a channel", request.follow_channel or "", limits)
+    if isinstance(request.follow, str):
+        check_name("a name", request.follow, limits)
+    if request.fences:
+        raise Refused("a set of fences follows nobody")
+    if not request.offset:
+        return
+    if geometry != EARTH:
+        raise Refused("in a plane the area itself is written relative to the entity: no offset")
+    if len(request.offset) != 2 or not all(abs(one) <= FARTHEST_OFFSET for one in request.offset):
+        raise Refused(f"an offset is metres east and north, each up to {FARTHEST_OFFSET:g}")
 
 
 def check_fence(request: messages.SubscribeRequest) -> None:

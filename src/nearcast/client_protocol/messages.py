@@ -27,6 +27,7 @@ VERSION = 1
 SubscriptionNumber: TypeAlias = int  # chosen by the client, its own
 FenceEventName: TypeAlias = Literal["leave", "cross", "enter", "dwell", "inside", "outside"]
 FeatureId: TypeAlias = str | int  # of a fence in a set
+EntityKey: TypeAlias = str | int  # the name of an entity, or its number; "": none
 LeaveReasonName: TypeAlias = Literal["", "left", "expired", "gone", "removed"]
 NO_PAYLOAD = Raw(b"")
 BUSY = "the node is busy"  # how an error begins if the same request may be accepted later
@@ -100,6 +101,9 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     (`fence`), computed at every retained publication on this channel that the filter accepts.
     `dwell`: after how many seconds inside. `fences`: instead of an area, all fences of this set;
     such a subscription receives no messages.
+    `follow`: the area goes where the retained state of this entity is, by its name or number, on
+    `follow_channel` (None: on this channel). It is written relative to the entity; on Earth it has
+    no place, and `offset` is metres east and north.
     `rates`, `closest` and `budget` ask for less than everything; see `docs/reference/wire.md`.
     """
 
@@ -118,6 +122,9 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     events: list[FenceEventName] = []
     dwell: float | None = None
     fences: str = ""
+    follow: EntityKey = ""
+    follow_channel: str | None = None
+    offset: list[float] = []
 
 
 class MoveRequest(Request, frozen=True, tag="move"):

@@ -46,6 +46,22 @@ class FenceOptions(Struct, frozen=True):
         return bool(self.events)
 
 
+class FollowOptions(Struct, frozen=True):
+    """Which entity the area of a subscription follows; see `following`."""
+
+    entity: messages.EntityKey = ""
+    channel: str = ""  # of the state that counts
+    area: geometry_json.Area = geometry_json.Area()  # as the client wrote it
+    offset: tuple[float, ...] = ()  # on Earth: metres east and north
+
+    def __bool__(self) -> bool:
+        return self.entity != ""
+
+    def is_about(self, entity: int, name: str) -> bool:
+        """Does it follow this entity?"""
+        return self.entity in (entity, name) if self else False
+
+
 class ActiveSubscription(Struct, eq=False):
     """One subscription in force. The client chose its `number`; the matcher knows its `slot`."""
 
@@ -60,6 +76,7 @@ class ActiveSubscription(Struct, eq=False):
     steps: int = 0  # of its formula and its filter, see `matching.filters`
     handovers: int = 0  # how often its client has changed nodes
     fence_options: FenceOptions = FenceOptions()
+    follow: FollowOptions = FollowOptions()
 
 
 class ClientState(Struct, eq=False):

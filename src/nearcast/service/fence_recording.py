@@ -1,6 +1,7 @@
 """What the trace says of fences: who asks for events, the areas over time, and what was told.
 
 Whoever reads the trace can then compute the events from the publications alone, and compare.
+Watches and areas that follow an entity are left out: what they are told is not judged.
 """
 
 from collections.abc import Iterable
@@ -25,6 +26,8 @@ class FenceRecording:
 
     def begin(self, now: Time, active: ActiveSubscription) -> None:
         """This subscription is told of events from now on."""
+        if not is_judged(active):
+            return
         options = active.fence_options
         dwell = None if options.dwell is None else round(options.dwell * SECOND)
         events = (*options.events, "dwell") if dwell is not None else options.events
@@ -35,13 +38,16 @@ class FenceRecording:
 
     def end(self, now: Time, active: ActiveSubscription) -> None:
         """It is not told any more, also not what waits."""
+        if not is_judged(active):
+            return
         wanted = active.subscription
         self._recorder.fence_interest_ended(now, wanted.node, wanted.id)
         self._waiting = [one for one in self._waiting if one[0] is not active]
 
     def put_area(self, now: Time, active: ActiveSubscription, region: Moving | Path) -> None:
         """This is its area from now on, as the engine has it."""
-        self._recorder.fence_area(now, active.subscription.node, active.subscription.id, region)
+        if is_judged(active):
+            self._recorder.fence_area(now, active.subscription.node, active.subscription.id, region)
 
     def change_set(
         self, now: Time, name: str, gone: Iterable[FeatureId], prepared: PreparedFences
@@ -54,7 +60,8 @@ class FenceRecording:
 
     def tell(self, active: ActiveSubscription, notice: FenceNotice, place: Place) -> None:
         """The subscription will be told this."""
-        self._waiting.append((active, notice, place))
+        if is_judged(active):
+            self._waiting.append((active, notice, place))
 
     def write_told(self, now: Time) -> None:
         """All that has waited is told now."""
@@ -65,6 +72,10 @@ class FenceRecording:
                 now, active.subscription.node, active.subscription.id, fence, notice.entity,
                 notice.event, notice.reason or None, notice.t, notice.t_out, place,
             )  # fmt: skip
+
+
+def is_judged(active: ActiveSubscription) -> bool:
+    return not active.fence_options.watch and not active.follow
 
 
 def feature_text(feature: FeatureId) -> str:

@@ -90,7 +90,10 @@ class FenceListener(NamedTuple):
     watch: Watch | None = None
 
     def counts(self, entity: "FenceEntity") -> bool:
-        """A client's own entity counts if it also wants its own publications, but in no watch."""
+        """A client's own entity counts if it also wants its own publications, but in no watch; one
+        that the area follows does not, because it is always inside."""
+        if self.active.follow.is_about(entity.entity, entity.name):
+            return False
         echo = self.active.subscription.echo and self.watch is None
         return entity.entity != self.client.entity or echo
 
@@ -267,7 +270,7 @@ class LiveFences:
     def _begin_fence(self, now: Time, listener: FenceListener) -> list[InFence]:
         active = listener.active
         key = group_key(active.subscription, active.fence_options, active.linger)
-        if self._recording and listener.watch is None:
+        if self._recording:
             self._recording.begin(now, active)
         known = self._groups.get(key)
         group = known or self._begin_group(key, active.subscription)
@@ -283,8 +286,9 @@ class LiveFences:
         else:
             number = next(self._fence_numbers)
             fence = self._fence(number, active)
-            self._record_area(now, active, fence)
-            events = self._put(now, group, fence)
+            if self._recording and fence is not None:
+                self._recording.put_area(now, active, fence.region)
+            events = self._put(now, group, number, fence)
         group.listeners[number] = listener
         self._fences[active.slot] = group, number
         added = events["reason"] == FENCE_ADDED
@@ -313,14 +317,16 @@ class LiveFences:
             return
         group, number = self._fences[active.slot]
         fence = self._fence(number, active)
-        self._record_area(now, active, fence)
+        if self._recording and fence is not None:
+            self._recording.put_area(now, active, fence.region)
         if number in self._moved:
             self._apply_moves()
-        if number in group.engine.index.slots and not region_evolves(fence.region):
+        known = number in group.engine.index.slots
+        if fence is not None and known and not region_evolves(fence.region):
             self._moved[number] = now, group, fence
             return
         self.advance(now)
-        events = self._put(now, group, fence)
+        events = self._put(now, group, number, fence)
         added, removed = events["reason"] == FENCE_ADDED, events["reason"] == FENCE_REMOVED
         stayed = np.intersect1d(events["entity"][added], events["entity"][removed])
         events["kind"][added], events["reason"][added] = FenceKind.ENTER, LeaveReason.NONE
@@ -347,7 +353,7 @@ class LiveFences:
         if slot not in self:
             return
         self.advance(now)
-        if self._recording and self._watches.find(slot) is None:
+        if self._recording and slot in self._fences:
             group, fence = self._fences[slot]
             self._recording.end(now, group.listeners[fence].active)
         client, number = self._end_place(slot, now)
@@ -491,9 +497,11 @@ class LiveFences:
             )  # fmt: skip
             self._notices.append((client, notice))
 
-    def _fence(self, number: int, active: ActiveSubscription) -> Fence:
+    def _fence(self, number: int, active: ActiveSubscription) -> Fence | None:
+        """None: it follows an entity that is nowhere."""
         region = active.subscription.region
-        assert not isinstance(region, Formula)
+        if isinstance(region, Formula):
+            return None
         if isinstance(region, Path):
             region = Path(tuple(map(bounded, region.legs)))
         else:
@@ -505,11 +513,9 @@ class LiveFences:
             round(active.linger * SECOND),
         )  # fmt: skip
 
-    def _record_area(self, now: Time, active: ActiveSubscription, fence: Fence) -> None:
-        if self._recording and not active.fence_options.watch:
-            self._recording.put_area(now, active, fence.region)
-
-    def _put(self, now: Time, group: FenceGroup, fence: Fence) -> FenceEvents:
+    def _put(self, now: Time, group: FenceGroup, number: int, fence: Fence | None) -> FenceEvents:
+        if fence is None:
+            return group.engine.remove_fences([number], now)
         if region_evolves(fence.region) or fence.number in group.engine.moving.fences:
             return group.engine.put_moving([fence], now)
         return group.engine.put_fences(columns_of([fence], now), now)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
@@ -27,6 +26,7 @@ from nearcast.client_protocol.limits import (
     earth_publication_shape,
     publication_shape,
     refuse_value_errors,
+    relative_region,
     subscribe_command,
 )
 from nearcast.client_protocol.payloads import MAX_NESTING
@@ -35,7 +35,7 @@ from nearcast.errors import Busy, Refused
 from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.publication import check_attributes
-from nearcast.model.subscription import Formula, Subscription, Value
+from nearcast.model.subscription import Formula, Region, Subscription
 from nearcast.model.variables import bind
 from nearcast.service.client_state import (
     AcceptedPublication,
@@ -47,6 +47,8 @@ from nearcast.service.client_state import (
 )
 from nearcast.service.fair_queueing import Accounts, Backlog
 from nearcast.service.fence_sets import FenceSet, PreparedFences
+from nearcast.service.flush_input import FlushInput
+from nearcast.service.following import Following, follow_options
 from nearcast.service.live_fences import LiveFences, fence_options
 from nearcast.service.path_legs import PathLegs
 from nearcast.service.retained_state import (
@@ -64,7 +66,6 @@ from nearcast.service.state_listing import closest_first, list_states
 from nearcast.service.subscription_cost import check_cost
 from nearcast.service.throttling import KEPT, Throttle, check_throttle_options
 from nearcast.space.motion import SECOND, Time
-from nearcast.space.outlines import Outline
 from nearcast.trace.recorder import Recorder
 
 __all__ = [
@@ -83,30 +84,6 @@ NOBODY = -1  # as publisher: nobody's own publication
 # What `nearby` and a subscription that watches cost besides one request: another one, and one more
 # for every so many states that there are, and for every so many that are listed.
 LOOKED_AT, LISTED = 500, 50
-
-
-class FlushInput(Struct):
-    """Publications of one flush: of clients here, as a table; and of other nodes."""
-
-    accepted: Sequence[AcceptedPublication]
-    table: PublicationTable
-    channels: list[str] | None  # None: all are on the default one
-    attributes: list[dict[str, Value]] | None  # None: none has any
-    outlines: Sequence[Outline | None] | None = None  # None: none has any
-    remote: list[tuple[AcceptedPublication, bytes]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.accepted or self.remote)
-
-    def one_by_one(self) -> Iterator[tuple[AcceptedPublication, "FlushInput"]]:
-        """The same, one publication at a time."""
-        for i, one in enumerate(self.accepted):
-            channels = self.channels and self.channels[i : i + 1]
-            attributes = self.attributes and self.attributes[i : i + 1]
-            outlines = self.outlines and self.outlines[i : i + 1]
-            yield one, FlushInput([one], self.table[i : i + 1], channels, attributes, outlines)
-        for one, row in self.remote:
-            yield one, FlushInput((), self.table[:0], None, None, None, [(one, row)])
 
 
 class Realm:
@@ -147,6 +124,7 @@ class Realm:
         if recorder:
             self._states.ended = []
         self._fences = LiveFences(self._states, geometry, limits.watched, recorder)
+        self._following = Following(self._states, geometry)
         self._expiry = StateExpiry(self._states)
         self._ttl_used = False  # has any state had a ttl?
         self._throttle = Throttle()
@@ -213,6 +191,7 @@ class Realm:
                 self._unretain(client, channel)
         self._advance_to(now)
         self._fences.advance(self.now)
+        self._move_followers()
         client.subscriptions.clear()
         client.left = True
         self._free_client(client)
@@ -241,6 +220,7 @@ class Realm:
             options, linger = fence_options(request)
             if request.events:
                 self._fences.check(subscription, options, linger)
+            follow = follow_options(request)
         if before is None:
             self._next_subscription += 1
             slot = self._add_subscription_slot(client, request.subscription, number)
@@ -251,9 +231,12 @@ class Realm:
         active = ActiveSubscription(
             slot, request.subscription, t, wanted, subscription, throttle_options,
             linger=linger, handovers=before.handovers if before else 0, steps=cost,
-            fence_options=options,
+            fence_options=options, follow=follow,
         )  # fmt: skip
         mine[request.subscription] = active
+        if follow:
+            self._following.begin(active)
+            subscription = subscription.moved(self._following.region(active), t)
         self._apply_change(t, active, wanted, subscription)
         self._start_throttling(client, active)
         return [self._start_fence(client, active)] if options else []
@@ -268,11 +251,15 @@ class Realm:
     def move(self, now: Time, client: ClientState, request: messages.MoveRequest) -> None:
         try:
             active = _find_subscription(client, request.subscription)
-            wanted = active.asked
-            region = checked_region(request.area, self.limits, self.geometry)
+            wanted, follow = active.asked, active.follow
+            if follow:
+                follow = replace(follow, area=request.area)
+                region: Region | str = relative_region(request.area, self.limits, self.geometry)
+            else:
+                region = checked_region(request.area, self.limits, self.geometry)
             if active.throttle is not None:
                 check_throttle_options(active.throttle_options, region)
-            if wanted.variables:  # only then it matters what was asked for
+            if wanted.variables or follow:  # only then it matters what was asked for
                 wanted = replace(wanted, region=region)
             if isinstance(region, str):
                 region = Formula(bind(region, wanted.variables))
@@ -286,8 +273,19 @@ class Realm:
         except ValueError as why:
             raise as_refusal(why) from None
         active.steps = cost
+        if follow:
+            active.asked, active.follow = wanted, follow
+            subscription = subscription.moved(self._following.region(active), t)
         self._before_change(t, active)
         self._apply_change(t, active, wanted, subscription)
+
+    def _move_followers(self) -> None:
+        """Areas go where the entities are that they follow, right after what was published."""
+        for active, region in self._following.moves() if len(self._following) else ():
+            t = self._change_time(self.now, active)
+            self._before_change(t, active)
+            moved = active.subscription.moved(region, t)
+            self._apply_change(t, active, active.asked, moved)
 
     def tune(self, now: Time, client: ClientState, request: messages.TuneRequest) -> None:
         with refuse_value_errors():
@@ -351,6 +349,8 @@ class Realm:
     def _stop_fence_and_throttle(self, active: ActiveSubscription, t: Time) -> None:
         """From then on without fence events and throttling."""
         self._fences.end(active.slot, t)
+        if active.follow:
+            self._following.end(active)
         if active.throttle is not None:
             self._throttle.end(active.throttle)
             del self._throttled[active.throttle]
@@ -453,6 +453,7 @@ class Realm:
                 self._withdraw(client, channel)
         self._record_ended_states()
         self._fences.advance(self.now)
+        self._move_followers()
 
     def _withdraw(self, client: ClientState, channel: str) -> None:
         self._states.remove(client.feeds.pop(channel), self._next_publication)
@@ -521,6 +522,7 @@ class Realm:
             )
             self._record_states(t, taken)
         self._release_feeds()
+        self._move_followers()
         return deliveries
 
     def _record_states(self, t: Time, taken: FlushInput) -> None:
@@ -700,6 +702,7 @@ class Realm:
         Called ten times a second.
         """
         self._advance_to(now)
+        self._move_followers()
         if len(self._fences):
             self._fences.tick(self.now)
         notices = self.fence_notices()

@@ -269,6 +269,15 @@ class RetainedStates:
         times = np.array([t for t, _, _ in states], np.int64)
         return StatesMade(times, [accepted for _, _, accepted in states], self._table[feeds])
 
+    def feeds_of(self, channel: str, entity: messages.EntityKey) -> list[int]:
+        """Feeds with a state on this channel, of the entity of this number or name."""
+        found = [
+            (feed, state.accepted)
+            for feed, state in self._states.items()
+            if state.accepted.request.channel == channel
+        ]
+        return [feed for feed, one in found if entity in (one.client.entity, one.client.name)]
+
     def age(self, feed: int) -> tuple[Time, int]:
         """When its state was made, and by which publication: a later one is greater."""
         state = self._states[feed]

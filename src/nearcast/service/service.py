@@ -25,6 +25,7 @@ from nearcast.node import Effect, Message, Node, Outbox, Timer
 from nearcast.service.access.grants import Grant
 from nearcast.service.access.permission import (
     check_fence_set,
+    check_following,
     check_listening,
     check_publishing,
     may_listen,
@@ -42,7 +43,8 @@ from nearcast.service.effects import (
     Refuse,
 )
 from nearcast.service.fence_sets import prepare_fences
-from nearcast.service.realm import FlushInput, Realm
+from nearcast.service.flush_input import FlushInput
+from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND, Time
 
 TICK_EVERY: Time = SECOND // 10
@@ -214,11 +216,12 @@ class Service(Node):
             return
         notices = self._apply_request(connection, client, kind, request)
         if request.id is not None:
-            number = None
+            number, cost = None, 0
             if kind is messages.SubscribeRequest:
                 number = client.subscriptions[request.subscription].subscription.id
+                cost = realm.query_cost(0) if request.follow != "" else 0
             done = messages.DoneNotice(request.id, realm.now, subscription=number)
-            self.connections.reply(connection, done)
+            self.connections.reply(connection, done, cost)
         for notice in notices:
             cost = 0
             if isinstance(notice, messages.InsideNotice):
@@ -236,10 +239,14 @@ class Service(Node):
         if kind is messages.MoveRequest:
             known = client.subscriptions.get(request.subscription)
             if known is not None:
-                self._check_area(grant, request.area, known.subscription.channel)
+                area = Area() if known.follow else request.area
+                self._check_area(grant, area, known.subscription.channel)
             realm.move(now, client, request)
         elif kind is messages.SubscribeRequest:
-            self._check_area(grant, request.area, request.channel)
+            if request.follow != "":
+                check_following(grant, request)
+            area = request.area if request.follow == "" else Area()
+            self._check_area(grant, area, request.channel)
             check_subscriptions(connection, request.subscription)
             return realm.subscribe(now, client, request)
         elif kind is messages.TuneRequest:

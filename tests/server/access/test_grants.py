@@ -125,6 +125,7 @@ def test_whoever_may_listen_within_an_area_listens_nowhere_else(tmp_path: Path) 
                 await ann.ask(
                     messages.MoveRequest, 1, Area(x=0.0, y=0.0, r=1.0, to=[[9, 10]], speed=1.0)
                 ),
+                await ann.ask(messages.SubscribeRequest, 4, INNER, follow="boss"),
                 await ann.ask(messages.NearbyRequest, OUTER),
                 await ann.ask(messages.NearbyRequest, INNER, "secret"),
             ]
@@ -136,6 +137,29 @@ def test_whoever_may_listen_within_an_area_listens_nowhere_else(tmp_path: Path) 
                 await boss.ask(messages.PublishRequest, x, 0.0, channel=channel, r=2.0)
             await ann.await_notice(messages.MessageNotice)
             assert [message.channel for message in ann.of(messages.MessageNotice)] == ["news"]
+
+    run(story())
+
+
+def test_an_area_follows_only_whom_its_client_may_see(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with guarded(tmp_path) as node:
+            ann = await join_client(node, "ann", token=token({"role": "read",
+                                    "listen_channels": ["news"]}))  # fmt: skip
+            allowed = await ann.ask(
+                messages.SubscribeRequest, 1, INNER, channel="news", follow="boss"
+            )
+            refused = [
+                await ann.ask(messages.SubscribeRequest, 2, INNER, channel="news", follow="boss",
+                              follow_channel="secret"),
+                await ann.ask(messages.SubscribeRequest, 2, INNER, follow="boss",
+                              follow_channel="news"),
+            ]  # fmt: skip
+            assert kinds([allowed, *refused]) == [
+                messages.DoneNotice, messages.ErrorNotice, messages.ErrorNotice,
+            ]  # fmt: skip
+            moved = await ann.ask(messages.MoveRequest, 1, Area(r=9.0))
+            assert kinds([moved]) == [messages.DoneNotice]
 
     run(story())
 

@@ -7,6 +7,10 @@ from nearcast.client_protocol.limits import Limits, checked_region, refuse_value
 from nearcast.errors import Refused
 from nearcast.service.access.grants import Grant
 from nearcast.service.connection import Connection
+from nearcast.space.motion import Moving
+from nearcast.space.shapes import EVERYWHERE
+
+CONFINED = "your token allows you to listen only within its area: no area may follow an entity"
 
 
 def check_publishing(grant: Grant, request: Any) -> None:
@@ -36,10 +40,22 @@ def check_listening(
             raise Refused(reason)
 
 
+def check_following(grant: Grant, request: Any) -> None:
+    """Whose state may move an area. Where that takes it cannot be known beforehand."""
+    if grant.listen_within is not None:
+        raise Refused(CONFINED)
+    channel = request.channel if request.follow_channel is None else request.follow_channel
+    if reason := grant.listening_refusal(Moving(EVERYWHERE), channel):
+        raise Refused(reason)
+
+
 def may_listen(connection: Connection) -> bool:
     """Does the token of this connection allow all that its client listens to?"""
     grant, client = connection.grant, connection.client
     if grant is None or client is None or not grant.limits_listening:
         return True
     wanted = [active.subscription for active in client.subscriptions.values()]
-    return not any(grant.listening_refusal(one.region, one.channel) for one in wanted)
+    if any(grant.listening_refusal(one.region, one.channel) for one in wanted):
+        return False
+    followed = [active.follow.channel for active in client.subscriptions.values() if active.follow]
+    return not any(grant.listening_refusal(Moving(EVERYWHERE), one) for one in followed)

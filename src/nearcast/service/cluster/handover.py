@@ -748,7 +748,7 @@ def _to_transfer(
     return TransferredSubscription(
         active.number, active.since, active.asked, active.subscription, active.throttle_options,
         active.linger, active.handovers, tuple(versions),
-        active.fence_options,
+        active.fence_options, active.follow,
     )  # fmt: skip
 
 
@@ -763,5 +763,5 @@ def _from_transfer(transferred: TransferredSubscription) -> ActiveSubscription:
         -1, transferred.number, transferred.since, transferred.asked, transferred.subscription,
         transferred.throttle_options,
         linger=transferred.linger, handovers=transferred.handovers,
-        fence_options=transferred.fence_options,
+        fence_options=transferred.fence_options, follow=transferred.follow,
     )  # fmt: skip

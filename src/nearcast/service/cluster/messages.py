@@ -65,7 +65,7 @@ from nearcast.model.subscription import (
 from nearcast.node import Message, Real
 from nearcast.protocols.voronoi import mesh_messages
 from nearcast.protocols.voronoi.vso_messages import MESSAGES, Hops, Place, Record, Version
-from nearcast.service.client_state import FenceOptions, ThrottleOptions
+from nearcast.service.client_state import FenceOptions, FollowOptions, ThrottleOptions
 from nearcast.service.cluster.recent_history import SubscriptionVersion
 from nearcast.space.motion import Time
 from nearcast.wire import Codec
@@ -309,6 +309,7 @@ class TransferredSubscription(Struct, frozen=True, array_like=True):
     handovers: Hops
     earlier: tuple[SubscriptionVersion, ...]  # recent versions, for publications that arrive late
     fence_options: FenceOptions = FenceOptions()
+    follow: FollowOptions = FollowOptions()
 
 
 class ClientTransfer(ClusterMessage, frozen=True, tag=114):

@@ -32,7 +32,8 @@ from nearcast.service.cluster.recent_history import (
 )
 from nearcast.service.cluster.remote_entities import RemoteEntities
 from nearcast.service.fence_sets import PreparedFences
-from nearcast.service.realm import FlushInput, Realm
+from nearcast.service.flush_input import FlushInput
+from nearcast.service.realm import Realm
 from nearcast.service.retained_state import (
     PUBLICATION_DTYPE,
     PublicationTable,
@@ -312,6 +313,8 @@ class ClusterRealm(Realm):
                 self.history.versions.add(self.now, slot, was.subscription, was.since, was.until)
             self._matcher.put(replace(wanted, id=slot))
             self._start_throttling(client, active)
+            if active.follow:
+                self._following.begin(active)
             if self._recorder:
                 self._path_legs.put(wanted, departed)
         if self._recorder:
