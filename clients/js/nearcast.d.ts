@@ -126,6 +126,10 @@ export interface FenceEvent {
   state?: Entity;
   /** Of a set: the id of its feature. */
   fence?: string | number;
+  /** With `near`: the other one of the pair, of which `entity` has moved. */
+  other?: number;
+  other_name?: string;
+  other_state?: Entity;
 }
 
 export type Notice =
@@ -168,6 +172,8 @@ export interface SubscribeOptions {
   follow_channel?: string;
   /** On Earth: metres east and north of the entity. */
   offset?: [east: number, north: number];
+  /** Instead of an area: pairs of entities that come within this distance of each other. */
+  near?: number;
   /** How many messages may wait to be taken (10,000). */
   inbox?: number;
 }
@@ -202,6 +208,8 @@ export class Subscription implements AsyncIterable<Message> {
   readonly number: number;
   readonly messages: Inbox<Message>;
   readonly inside: Map<number, Entity>;
+  /** With `near`: who is near whom, by "entity,entity", the lower number first. */
+  readonly pairs: Map<string, [number, number]>;
   readonly dropped: number;
   [Symbol.asyncIterator](): Inbox<Message>;
   changes(): Inbox<Change>;

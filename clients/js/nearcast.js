@@ -75,7 +75,7 @@ const MOTION_FIELDS = ["vx", "vy", "vz", "gx", "gy", "gz", "lasts", "speed", "to
 const OUTLINE_FIELDS = ["geometry", "half_width", "sector", "low", "high", "bounds"];
 const SUBSCRIBE_OPTIONS = [
   "filter", "channel", "echo", "variables", "watch", "linger", "rates", "closest", "budget", "inbox",
-  "events", "dwell", "fences", "follow", "follow_channel", "offset",
+  "events", "dwell", "fences", "follow", "follow_channel", "offset", "near",
 ];
 const PUBLISH_OPTIONS = ["retain", "attributes", "channel", "name", "ttl", "confirm"];
 
@@ -400,6 +400,7 @@ export class Subscription {
     this.number = request.subscription;
     this.messages = new Inbox(inbox);
     this.inside = new Map(); // the entities in its area, by number, if it watches or is a fence
+    this.pairs = new Map(); // with `near`: by "entity,entity", the lower first: who is near whom
     this.followsClient = false; // does moveTo move it?
     this.areaSince = this.filterSince = 0; // when the clocks `t` of its area and its filter began
     // Resolved by the first `inside`.
@@ -500,6 +501,7 @@ export class Subscription {
   setInsideFence(entities, fences, now) {
     const before = this.#visited;
     const known = this.inside;
+    this.pairs.clear(); // those that are near follow
     this.#visited = new Map();
     this.inside = new Map(entities.map((entity) => [entity.entity, entity]));
     entities.forEach((entity, place) => this.#visit(entity.entity, fences[place]));
@@ -529,6 +531,7 @@ export class Subscription {
 
   fenceEvent({ is: _, subscription: __, ...event }) {
     if (event.state) event.state = withDefaults(event.state);
+    if (event.other !== undefined) return this.#pairEvent(event);
     const visited = this.#visited.get(event.entity);
     if (event.event === "leave") {
       visited?.delete(event.fence);
@@ -541,6 +544,14 @@ export class Subscription {
       this.inside.set(event.entity, event.state);
     }
     this.#events.put({ name: "", ...event });
+  }
+
+  #pairEvent(event) {
+    if (event.other_state) event.other_state = withDefaults(event.other_state);
+    const pair = [event.entity, event.other].sort((a, b) => a - b);
+    if (event.event === "leave") this.pairs.delete(String(pair));
+    else if (event.event !== "cross") this.pairs.set(String(pair), pair);
+    this.#events.put({ name: "", other_name: "", ...event });
   }
 
   entityEntered(entity) {
@@ -838,6 +849,7 @@ export class Client {
     checkNumbers("variables", options.variables ?? {});
     await this.#connected();
     const { inbox = INBOX, ...rest } = options;
+    if (options.near !== undefined) rest.events ??= ["enter", "leave", "cross"];
     this.#numbers += 1;
     const request = { do: "subscribe", ...rest, subscription: this.#numbers, area };
     const subscription = new Subscription(this, request, inbox);
@@ -845,7 +857,7 @@ export class Client {
     try {
       const done = await this.#request(request);
       subscription.areaAccepted(isStill(area) && options.follow === undefined, done.t);
-      if (options.watch || options.events?.length) await within(ANSWER_MS, subscription.insideKnown);
+      if (options.watch || rest.events?.length) await within(ANSWER_MS, subscription.insideKnown);
     } catch (why) {
       this.forget(subscription);
       throw why;

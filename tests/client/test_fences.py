@@ -67,6 +67,33 @@ async def test_an_area_follows_an_entity(join: Join) -> None:
 
 
 @in_both
+async def test_pairs_that_come_close_are_told(join: Join) -> None:
+    office, a, b = await join("office"), await join("a"), await join("b")
+    await a.publish(point(0, 0), retain=True, channel="ships")
+    await b.publish(point(3, 0), retain=True, channel="ships")
+    near = await office.subscribe(near=5.0, channel="ships")
+    first = await next_event(near)
+    pair = {(a.entity, b.entity)}
+    assert (first.event, {first.entity, first.other}) == ("inside", {a.entity, b.entity})
+    assert near.pairs == pair
+    await b.publish(point(30, 0), retain=True, channel="ships")
+    left = await next_event(near)
+    assert (left.event, left.name, left.other_name, left.place.x) == ("leave", "b", "a", 5.0)
+    assert near.pairs == set()
+    await b.publish(point(-30, 0), retain=True, channel="ships")
+    crossed = await next_event(near)
+    assert (crossed.event, crossed.direction) == ("cross", 180.0)
+    assert crossed.other_state is not None and crossed.other_state.entity == a.entity
+    await b.publish(point(0, 1), retain=True, channel="ships")
+    assert ((await next_event(near)).event, near.pairs) == ("enter", pair)
+    await a.close()
+    gone = await next_event(near)
+    assert (gone.event, gone.reason, gone.name, gone.other_name) == ("leave", "gone", "a", "b")
+    with pytest.raises(Refused, match="no area"):
+        await near.move(disc(0, 0, 1))
+
+
+@in_both
 async def test_who_is_inside_at_first_is_told(join: Join) -> None:
     alice, bob = await join("alice"), await join("bob")
     await bob.publish(point(0, 0), retain=True)

@@ -173,6 +173,9 @@ def test_javascript_hears_what_happens_at_fences() -> None:
         await me.publish({ x: 100, y: 3 }, null, { retain: true, name: "van" });
         const { value: met } = await around.events().next();
         tell([met.event, met.name]);
+        const near = await me.subscribe({}, { near: 4 });
+        const { value: pair } = await near.events().next();
+        tell([pair.event, [pair.name, pair.other_name].sort(), near.pairs.size]);
         me.close();
     """
 
@@ -186,6 +189,7 @@ def test_javascript_hears_what_happens_at_fences() -> None:
             ["inside", "dwell", 1],
             "only a subscription with watch: true has changes",
             ["enter", "van"],
+            ["inside", ["truck", "van"], 1],
         ]
 
     run(story())

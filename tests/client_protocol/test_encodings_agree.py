@@ -45,6 +45,7 @@ SENSIBLE: dict[str, st.SearchStrategy[Any]] = {
     "follow": st.sampled_from(["", "", "", "a", 1, "n" * 70]),
     "follow_channel": st.sampled_from([None, None, "", "a"]),
     "offset": st.sampled_from([[], [], [1.0, 2.0]]),
+    "near": st.sampled_from([None, None, None, 1.0, -1.0]),
     "features": st.just([]),
     "remove": st.lists(st.sampled_from([1, "a"]), max_size=2),
     "replace": st.booleans(),

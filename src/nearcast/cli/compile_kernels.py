@@ -16,6 +16,7 @@ from nearcast.demo import engine_comparison
 from nearcast.fences.areas import Fence, columns_of, polygon_columns
 from nearcast.fences.events import fixes_of
 from nearcast.fences.fence_state import FenceEngine
+from nearcast.fences.near_pairs import NearPairs
 from nearcast.fences.sound_polygons import GivenPolygon, Position, sound_polygons
 from nearcast.matching.grid import GridMatcher
 from nearcast.model.subscription import Subscription
@@ -54,6 +55,8 @@ def use_fences() -> None:
     engine.fixes(fixes_of(many, [3] * len(many), [(0.5, 0.5)] * len(many)))
     ring = [Position(x, y) for x, y in (*square, square[0])]
     sound_polygons([GivenPolygon([[ring]])], False)
+    pairs = NearPairs(1.0, 10)
+    pairs.fixes(fixes_of(many, [3] * len(many), [(10.0 * one, 0.5) for one in many]))
 
 
 def use_earth() -> None:

@@ -49,6 +49,7 @@ from nearcast.client_protocol.geometry_json import (
     as_region,
     publication_fields,
 )
+from nearcast.client_protocol.limits import PAIR_EVENT_NAMES
 from nearcast.errors import InvalidRequestError
 from nearcast.model.subscription import Region, Value
 from nearcast.node import ClearTimer, SetTimer, Timer
@@ -192,6 +193,7 @@ class Client:
         follow: wire.EntityKey = "",
         follow_channel: str | None = None,
         offset: Sequence[float] = (),
+        near: float | None = None,
         rates: Sequence[tuple[float, float]] = (),
         closest: int | None = None,
         budget: float | None = None,
@@ -212,18 +214,23 @@ class Client:
         state of this entity is, by its name or number, on `follow_channel` (without it, on the same
         channel); it is nowhere while there is none. The area is written relative to the entity: a
         disc around it is `disc(0, 0, r)`, on Earth `earth_disc(0, 0, r)`, beside which `offset` may
-        be metres east and north. `linger`: seconds that an entity must be
-        outside before it counts as gone: 0.3 with `watch`, 0 with `events`. `rates`: pairs
-        (distance, messages per second): publishers farther away than the distance are limited to so
-        many messages each. `closest`: only the so many closest publishers. `budget`: at most so
+        be metres east and north. `near`: instead of an area, `events()` tells which entities with a
+        state on this channel come within this distance of each other (`other` is the second one),
+        go apart again, or did both between two publications; no messages are received. `linger`:
+        seconds that an entity must be outside before it counts as gone: 0.3 with `watch`, 0 with
+        `events`. `rates`: pairs (distance, messages per second): publishers farther away than the
+        distance are limited to so many messages each. `closest`: only the so many closest publishers. `budget`: at most so
         many bytes per second. `inbox`: how many messages wait until they are taken; beyond it the
         oldest are dropped, and counted in `Subscription.dropped`.
         """
         region = as_region(where)
+        if near is not None and not events:
+            events = PAIR_EVENT_NAMES
         request = wire.SubscribeRequest(
             0, self._area(region), filter, channel, echo, variables or {},
             watch, linger, list(rates), closest, budget, events=list(events), dwell=dwell,
             fences=fences, follow=follow, follow_channel=follow_channel, offset=list(offset),
+            near=near,
         )  # fmt: skip
         check_request(request)
         received: Inbox[Message] = Inbox(inbox)

@@ -86,5 +86,7 @@ class MessageOrder:
         state = None if notice.state is None else self.entity(notice.state)
         return FenceEvent(
             notice.event, notice.t, notice.entity, notice.name, notice.place, notice.direction,
-            notice.reason, notice.t_out, notice.place_out, state, notice.fence,
+            notice.reason, notice.t_out, notice.place_out, state, notice.fence, notice.other,
+            notice.other_name,
+            None if notice.other_state is None else self.entity(notice.other_state),
         )  # fmt: skip

@@ -90,6 +90,9 @@ class FenceEvent(Struct, frozen=True):
     place_out: FencePlace | None = None
     state: Entity | None = None  # of an enter, and of who was inside at first
     fence: FeatureId | None = None  # of a set: the id of its feature
+    other: int | None = None  # with `near`: the other one of the pair, where `entity` has moved
+    other_name: str = ""
+    other_state: Entity | None = None  # of an enter, a cross, and of pairs that were near at first
 
 
 class Disconnected(Struct, frozen=True):

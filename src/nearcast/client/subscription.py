@@ -57,6 +57,12 @@ class Subscription:
         return self._state.inside
 
     @property
+    def pairs(self) -> set[tuple[int, int]]:
+        """Of a subscription with `near`: which entities are near each other, the lower number
+        first; kept up to date by the events of enter and leave."""
+        return self._state.pairs
+
+    @property
     def dropped(self) -> int:
         """How many messages were dropped here because the application did not take them."""
         return self.messages.dropped

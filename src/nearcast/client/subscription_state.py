@@ -16,7 +16,7 @@ class SubscriptionState:
 
     __slots__ = (
         "_visited", "area_since", "filter_since", "follows_client", "inside", "inside_known",
-        "region", "request",
+        "pairs", "region", "request",
     )  # fmt: skip
 
     def __init__(self, request: SubscribeRequest, region: Region | str) -> None:
@@ -26,6 +26,7 @@ class SubscriptionState:
         self.area_since: Time = 0  # when the clock `t` of its area began
         self.filter_since: Time = 0  # and that of its filter
         self.inside: dict[int, Entity] = {}  # by entity, kept up to date
+        self.pairs: set[tuple[int, int]] = set()  # with `near`: which are, the lower number first
         self.inside_known = False  # has the first `inside` arrived?
         # By entity: the fences of a set that it is in; None is the fence of this subscription.
         self._visited: dict[int, set[FeatureId | None]] = {}
@@ -105,6 +106,7 @@ class SubscriptionState:
         What happened at the fence meanwhile is not known: who is missing has left by `now`.
         """
         self.inside_known = True
+        self.pairs.clear()  # those that are near follow
         before, self._visited = self._visited, {}
         known, self.inside = self.inside, {one.entity: one for one in entities}
         for place, one in enumerate(entities):
@@ -121,7 +123,15 @@ class SubscriptionState:
         ]
 
     def fence_event(self, event: FenceEvent) -> None:
-        """Who is inside follows from what happens at the fence, or at all fences of a set."""
+        """Who is inside follows from what happens at the fence, or at all fences of a set; which
+        pairs are near, from what happens to them."""
+        if event.other is not None:
+            pair = min(event.entity, event.other), max(event.entity, event.other)
+            if event.event == "leave":
+                self.pairs.discard(pair)
+            elif event.event in ("enter", "inside"):
+                self.pairs.add(pair)
+            return
         fences = self._visited.get(event.entity, set())
         if event.event == "leave":
             fences.discard(event.fence)

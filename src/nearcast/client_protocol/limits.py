@@ -34,6 +34,8 @@ LONGEST_LINGER = 3_600.0  # seconds
 LONGEST_TTL = 30 * 86_400.0  # seconds
 LONGEST_DWELL = 30 * 86_400.0  # seconds
 FARTHEST_OFFSET = 100_000.0  # metres, from an entity on Earth to the area that follows it
+FARTHEST_PAIR = 100_000.0  # metres on Earth
+PAIR_EVENT_NAMES = ("enter", "leave", "cross")
 LONGEST_LINE = 5_000_000.0  # metres: a corridor on Earth has a vertex for each km
 
 
@@ -65,6 +67,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     nearby: int = 1_000
     # Fences of all sets of the node together.
     fences: int = 1_000_000
+    # Pairs that are near each other at one time, for one distance and filter (`near`).
+    pairs: int = 20_000
     # Entities that are inside the watching subscriptions of one client at one time, in total.
     watched: int = 20_000
 
@@ -156,6 +160,8 @@ def subscribe_command(
     if request.linger is not None and not 0 <= request.linger <= LONGEST_LINGER:
         raise Refused(f"linger is from 0 to {LONGEST_LINGER:g} seconds, not {request.linger}")
     check_fence(request)
+    if request.near is not None:
+        _check_near(request, limits, geometry)
     if request.follow != "":
         region: Region | str = relative_region(request.area, limits, geometry)
         _check_following(request, limits, geometry)
@@ -189,6 +195,18 @@ def relative_region(area: Area, limits: Limits, geometry: Geometry) -> Moving:
     return region
 
 
+def _check_near(request: messages.SubscribeRequest, limits: Limits, geometry: Geometry) -> None:
+    farthest = FARTHEST_PAIR if geometry == EARTH else limits.extent
+    if request.near is None or not 0 < request.near <= farthest:
+        raise Refused(f"near is a distance above 0 and at most {farthest:g}, not {request.near}")
+    if request.area != Area() or request.fences or request.follow != "":
+        raise Refused("a subscription with near is about pairs everywhere: it has no area")
+    if request.dwell is not None or request.linger is not None:
+        raise Refused("a subscription with near has neither dwell nor linger")
+    if not set(request.events) <= set(PAIR_EVENT_NAMES):
+        raise Refused("events of pairs are enter, leave and cross")
+
+
 def _check_following(
     request: messages.SubscribeRequest, limits: Limits, geometry: Geometry
 ) -> None:
@@ -210,8 +228,8 @@ def check_fence(request: messages.SubscribeRequest) -> None:
     if request.dwell is not None and not 0 <= request.dwell <= LONGEST_DWELL:
         raise Refused(f"dwell is from 0 to {LONGEST_DWELL:g} seconds, not {request.dwell}")
     if not request.events:
-        if request.dwell is not None or request.fences:
-            raise Refused("dwell and fences are of a subscription with events")
+        if request.dwell is not None or request.fences or request.near is not None:
+            raise Refused("dwell, fences and near are of a subscription with events")
         return
     if request.fences and (request.area != Area() or "outside" in request.events):
         raise Refused("a subscription to a set of fences has no area, and no event outside")

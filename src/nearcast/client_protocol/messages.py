@@ -104,6 +104,8 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     `follow`: the area goes where the retained state of this entity is, by its name or number, on
     `follow_channel` (None: on this channel). It is written relative to the entity; on Earth it has
     no place, and `offset` is metres east and north.
+    `near`: instead of an area, all pairs of entities on this channel that come within this distance
+    of each other, and go apart again; such a subscription receives no messages.
     `rates`, `closest` and `budget` ask for less than everything; see `docs/reference/wire.md`.
     """
 
@@ -125,6 +127,7 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     follow: EntityKey = ""
     follow_channel: str | None = None
     offset: list[float] = []
+    near: float | None = None
 
 
 class MoveRequest(Request, frozen=True, tag="move"):
@@ -311,6 +314,9 @@ class FenceNotice(Notice, frozen=True, tag="fence"):
     place_out: FencePlace | None = None
     state: EntityState | None = None  # with `enter`: what the entity published last
     fence: FeatureId | None = None  # of a set: which
+    other: int | None = None  # with `near`: the other one of the pair, which stands
+    other_name: str = ""
+    other_state: EntityState | None = None  # with `enter`, `cross` and `inside`
 
 
 class NearbyNotice(Notice, frozen=True, tag="nearby"):

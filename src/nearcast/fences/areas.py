@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from nearcast.fences.events import ENTER, LEAVE, Floats, Integers
 from nearcast.space.motion import Moving, Path, Time
-from nearcast.space.outlines import POLYGON
-from nearcast.space.shapes import BOX
+from nearcast.space.outlines import POLYGON, Outline
+from nearcast.space.shapes import BOX, Shape, ShapeKind
 
 AREA = np.dtype(
     [(name, np.int64) for name in ("number", "since", "dwell", "linger", "first", "ring", "slab")]
@@ -89,6 +89,24 @@ def columns_of(fences: Sequence[Fence], now: Time) -> FenceColumns:
     areas = np.array(rows, AREA)
     areas["first"] = np.cumsum(areas["length"]) - areas["length"]
     return FenceColumns(areas, np.concatenate(vertices), np.array(starts, np.int64))
+
+
+def shapes_of(columns: FenceColumns) -> list[Shape]:
+    """The areas as `columns_of` was given them, of fences that stand still."""
+    shapes = []
+    for area in columns.areas:
+        outline = None
+        if area["form"] != NO_FORM:
+            first, ring = int(area["first"]), int(area["ring"])
+            outline = Outline(
+                int(area["form"]), bool(area["earth"]),
+                columns.coordinates[first:first + int(area["length"])].tobytes(),
+                tuple(columns.starts[ring:ring + int(area["rings"])].tolist()),
+                float(area["size"]), float(area["low"]), float(area["high"]),
+            )  # fmt: skip
+        place = [float(area[name]) for name in ("x", "y", "z", "rx", "ry", "rz")]
+        shapes.append(Shape(ShapeKind(int(area["kind"])), *place, outline))
+    return shapes
 
 
 def join_columns(blocks: Sequence[FenceColumns]) -> FenceColumns:

@@ -83,9 +83,9 @@ class NearPairs:
             found.append(self._decide(self.last.take(fixes.part(slice(k, k + 1)))))
         return np.concatenate(found)
 
-    def withdraw(self, entities: Iterable[int], now: Time) -> FenceEvents:
-        """These entities are gone. Unknown ones do not matter."""
-        return self._decide(self.last.withdraw(np.fromiter(entities, np.int64), GONE, now))
+    def withdraw(self, entities: Iterable[int], now: Time, reason: int = GONE) -> FenceEvents:
+        """These entities are near nobody any more. Unknown ones do not matter."""
+        return self._decide(self.last.withdraw(np.fromiter(entities, np.int64), reason, now))
 
     def advance(self, now: Time) -> FenceEvents:
         """What ends up to and including this moment without a fix."""
@@ -126,7 +126,7 @@ class NearPairs:
         t = np.where(visits["begins"] != 0, visits["t_in"], visits["t_out"])
         numbers = self._areas["number"][visits["slot"]]
         visits = visits[np.lexsort((numbers, t, visits["row"]))]
-        return write_events(rows, visits, self._areas, np.zeros(len(visits), np.bool_))
+        return write_events(rows, visits, self._areas)
 
     def _slot(self, entity: int) -> int:
         slot = self._slots.get(entity)

@@ -242,6 +242,8 @@ def warm_up() -> None:
                 dwell=1.0 if number == 0 else None,
             ),
         )  # fmt: skip
+    near = messages.SubscribeRequest(len(areas) + 4, events=["enter"], near=1.0)
+    realm.subscribe(1, clients[0], near)
     for t in range(2, 5):
         for payload in (b"1", b"", b"2"):  # enough for a kernel to judge the filter
             word = messages.PublishRequest(0.0, 0.0, Raw(payload), True, {"level": 2})

@@ -41,6 +41,12 @@ class FenceOptions(Struct, frozen=True):
     dwell: float | None = None  # seconds
     fences: str = ""  # the name of a set
     watch: bool = False  # told as presence, see `watches`
+    near: float | None = None  # the distance of pairs
+
+    @property
+    def lacks_area(self) -> bool:
+        """Such a subscription receives no messages, and is not in the trace."""
+        return bool(self.fences) or self.near is not None
 
     def __bool__(self) -> bool:
         return bool(self.events)

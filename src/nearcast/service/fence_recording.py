@@ -1,7 +1,7 @@
 """What the trace says of fences: who asks for events, the areas over time, and what was told.
 
 Whoever reads the trace can then compute the events from the publications alone, and compare.
-Watches and areas that follow an entity are left out: what they are told is not judged.
+Watches, pairs, and areas that follow an entity are left out: what they are told is not judged.
 """
 
 from collections.abc import Iterable
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from nearcast.client_protocol.messages import FeatureId, FenceNotice
+from nearcast.fences.areas import shapes_of
 from nearcast.service.client_state import ActiveSubscription
 from nearcast.service.fence_sets import PreparedFences
 from nearcast.space.motion import SECOND, Moving, Path, Time
@@ -55,7 +56,7 @@ class FenceRecording:
         """A set has these features no more, and those from now on."""
         for feature in gone:
             self._recorder.set_fence(now, name, feature_text(feature), None)
-        for feature, shape in zip(prepared.ids, prepared.shapes, strict=True):
+        for feature, shape in zip(prepared.ids, shapes_of(prepared.columns), strict=True):
             self._recorder.set_fence(now, name, feature_text(feature), shape)
 
     def tell(self, active: ActiveSubscription, notice: FenceNotice, place: Place) -> None:
@@ -75,7 +76,8 @@ class FenceRecording:
 
 
 def is_judged(active: ActiveSubscription) -> bool:
-    return not active.fence_options.watch and not active.follow
+    options = active.fence_options
+    return not (options.watch or active.follow or options.near is not None)
 
 
 def feature_text(feature: FeatureId) -> str:

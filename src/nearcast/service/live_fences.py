@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import EARTH, Geometry
-from nearcast.client_protocol.limits import LONGEST_LINGER
+from nearcast.client_protocol.limits import LONGEST_LINGER, Limits
 from nearcast.client_protocol.messages import FeatureId
 from nearcast.columns import SlotAllocator
 from nearcast.errors import Refused
@@ -39,6 +39,7 @@ from nearcast.fences.events import (
 )
 from nearcast.fences.fence_index import COMES
 from nearcast.fences.fence_state import FenceEngine
+from nearcast.fences.near_pairs import NearPairs
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Formula, Subscription, region_evolves
@@ -77,7 +78,8 @@ LACKING = 8  # watches that are looked at in one tick because there is room agai
 FILTERED = 500  # states at most for which the filter of a new watch is asked at once
 SET_GROUPS = 256  # of one node: each has an engine with all fences of its set
 # Channel and filter; of a set also its name, kinds, dwell and linger.
-GroupKey: TypeAlias = tuple[str, str | None, str, int, Time, Time]
+# The distance is that of pairs; 0: none.
+GroupKey: TypeAlias = tuple[str, str | None, str, int, Time, Time, float]
 ToldNotices: TypeAlias = list[tuple[ClientState, messages.Notice]]
 
 
@@ -112,25 +114,36 @@ class InFence(NamedTuple):
 
     feed: int
     fence: FeatureId | None
+    other: int | None = None  # of a pair: the other's feed
 
 
 class FenceGroup:
-    """Fences with the same channel and filter, of single subscriptions or of a set."""
+    """Fences with the same channel and filter, of single subscriptions or of a set; or pairs of
+    entities, whose engine has the other entity in place of a fence."""
 
-    def __init__(self, number: int, key: GroupKey, earth: bool) -> None:
+    def __init__(self, number: int, key: GroupKey, earth: bool, most_pairs: int) -> None:
         self.engine = FenceEngine(earth)
         self.number, self.key = number, key
         self.channel, self.filter, self.set_name = key[:3]
-        self.listeners: dict[int, FenceListener] = {}  # by fence, or by subscription slot of a set
+        self.listeners: dict[int, FenceListener] = {}  # by fence, or by subscription slot if shared
+        self.pairs: NearPairs | None = None
+        if key[6]:
+            self.pairs = NearPairs(key[6], most_pairs, key[3], earth)
+        self.shared = bool(self.set_name or key[6])  # by its listeners
+
+    @property
+    def rules(self) -> FenceEngine | NearPairs:
+        """What takes fixes."""
+        return self.pairs or self.engine
 
     def who(self, fence: int) -> Iterable[FenceListener]:
         """Whoever listens to this fence."""
-        return self.listeners.values() if self.set_name else (self.listeners[fence],)
+        return self.listeners.values() if self.shared else (self.listeners[fence],)
 
     def with_options(self, columns: FenceColumns) -> FenceColumns:
         """The fences of a set as this group asks about them."""
         areas = columns.areas.copy()
-        areas["kinds"], areas["dwell"], areas["linger"] = self.key[3:]
+        areas["kinds"], areas["dwell"], areas["linger"] = self.key[3:6]
         return columns._replace(areas=areas)
 
 
@@ -189,12 +202,13 @@ class LiveFences:
     """The fences of a node's subscriptions, and the notices about them that wait to be sent."""
 
     def __init__(
-        self, states: RetainedStates, geometry: Geometry, watched: int,
+        self, states: RetainedStates, geometry: Geometry, limits: Limits,
         recorder: Recorder | None = None,
     ) -> None:  # fmt: skip
-        self._states, self._geometry = states, geometry
+        self._states, self._geometry, self._most_pairs = states, geometry, limits.pairs
         self._recording = FenceRecording(recorder) if recorder else None
         self._notices: list[tuple[ClientState, messages.FenceNotice]] = []
+        self._errors: list[tuple[ClientState, messages.ErrorNotice]] = []
         self._numbers = FeedNumbers()
         self._groups: dict[GroupKey, FenceGroup] = {}
         self._filters = MATCHERS["keyed"]()  # has a subscription for each group with a filter
@@ -203,7 +217,7 @@ class LiveFences:
         # By number: areas that are other ones since a moment, of which no engine knows yet.
         self._moved: dict[int, tuple[Time, FenceGroup, Fence]] = {}
         self._sets: dict[str, FenceSet] = {}
-        self._watches = Watches(states, watched)
+        self._watches = Watches(states, limits.watched)
         self._compared = WatchComparison(states, self._watches)  # with all states
         self._extended: set[int] = set()  # feeds that have had a state with an extent
         self._compared_with_extended = WatchComparison(states, self._watches)
@@ -218,9 +232,10 @@ class LiveFences:
         """All that is to be told until now, in order for each entity."""
         self.advance(now)
         notices, self._notices = self._notices, []
+        errors, self._errors = self._errors, []
         if self._recording:
             self._recording.write_told(now)
-        return [*notices, *self._watches.take_notices()]
+        return [*notices, *errors, *self._watches.take_notices()]
 
     def tick(self, now: Time) -> None:
         """Ten times a second: what no engine can find out."""
@@ -253,15 +268,32 @@ class LiveFences:
             return
         if condition is not None and self._filtered_groups() >= FILTERS:
             raise Refused(f"this node has fences with {FILTERS} different filters already")
-        if options.fences and sum(bool(g.set_name) for g in self._groups.values()) >= SET_GROUPS:
-            raise Refused(f"this node has subscriptions to sets in {SET_GROUPS} ways already")
+        shared = sum(group.shared for group in self._groups.values())
+        if options.lacks_area and shared >= SET_GROUPS:
+            raise Refused(
+                f"this node has subscriptions to sets and to pairs in {SET_GROUPS} ways already"
+            )
+        if options.near is not None:
+            self._check_pairs(key, subscription, options.near)
+
+    def _check_pairs(self, key: GroupKey, subscription: Subscription, near: float) -> None:
+        """The group stays, if there are not too many pairs: `begin` follows."""
+        self.advance(subscription.region.since)
+        self._follow_states()
+        group = self._begin_group(key, subscription)
+        assert group.pairs is not None
+        if group.pairs.overflowed:
+            self._end_group(group)
+            self._forget_states()
+            raise Refused(
+                f"more than {self._most_pairs} pairs are within {near:g} of each other:"
+                " a smaller distance, a filter or another channel is needed"
+            )
 
     def begin(self, now: Time, client: ClientState, active: ActiveSubscription) -> list[InFence]:
         """This subscription is a fence from now on, or follows a set. Who is inside."""
         self.advance(now)
-        if self._states.changes is None:
-            self._states.changes = []
-            self._extended = set(self._states.extended())
+        self._follow_states()
         if active.fence_options.watch:
             watch = self._watches.begin(client, active)
             return [InFence(feed, None) for feed in self._begin_watch(now, watch)]
@@ -275,8 +307,10 @@ class LiveFences:
         known = self._groups.get(key)
         group = known or self._begin_group(key, active.subscription)
         if known is None:
-            group.engine.advance(now - 1)  # whose state has expired is not inside
-        if group.set_name:
+            group.rules.advance(now - 1)  # whose state has expired is not inside
+        if group.pairs is not None:
+            number, events = active.slot, group.pairs.current(now)
+        elif group.set_name:
             number = active.slot
             if known is not None:
                 events = inside_events(group.engine, now)
@@ -291,10 +325,19 @@ class LiveFences:
             events = self._put(now, group, number, fence)
         group.listeners[number] = listener
         self._fences[active.slot] = group, number
+        if group.pairs is not None and group.pairs.overflowed:
+            self._tell_overflow(group, [listener])
         added = events["reason"] == FENCE_ADDED
         self._report(group, events[~added])
         pairs = zip(events["entity"][added].tolist(), events["fence"][added].tolist(), strict=True)
         inside = [(self._numbers.entities[one], fence) for one, fence in pairs]
+        if group.pairs is not None:
+            others = [(one, self._numbers.entities[fence]) for one, fence in inside]
+            return [
+                InFence(one.feed, None, other.feed)
+                for one, other in others
+                if listener.counts(one) and listener.counts(other)
+            ]
         return [
             InFence(one.feed, self._feature(group, fence))
             for one, fence in inside
@@ -364,6 +407,16 @@ class LiveFences:
         ]
         if self._watches.find(slot) is not None:
             self._watches.end(slot)
+        self._forget_states()
+
+    def _follow_states(self) -> None:
+        """Changes of states are noted from now on."""
+        if self._states.changes is None:
+            self._states.changes = []
+            self._extended = set(self._states.extended())
+
+    def _forget_states(self) -> None:
+        """They need not be, if there is no fence."""
         if not len(self):
             self._states.changes = None
             self._numbers = FeedNumbers()
@@ -378,13 +431,16 @@ class LiveFences:
             return watch.client, watch.active.number
         group, number = self._fences.pop(slot)
         listener = group.listeners.pop(number)
-        if not group.set_name:
+        if not group.shared:
             group.engine.remove_fences([number], now)
         if not group.listeners:
-            del self._groups[group.key]
-            if group.filter is not None:
-                self._filters.drop(group.number)
+            self._end_group(group)
         return listener.client, listener.active.number
+
+    def _end_group(self, group: FenceGroup) -> None:
+        del self._groups[group.key]
+        if group.filter is not None:
+            self._filters.drop(group.number)
 
     # Watches.
 
@@ -484,16 +540,16 @@ class LiveFences:
         """These are inside of a new fence, and only the first are in the answer to its request."""
         watch = self._watches.find(active.slot)
         if watch is not None:
-            self._watches.know(watch, [feed for feed, _ in inside[:listed]])
-            for feed, _ in inside[listed:]:
-                self._watches.enter(watch, feed)
+            self._watches.know(watch, [one.feed for one in inside[:listed]])
+            for one in inside[listed:]:
+                self._watches.enter(watch, one.feed)
             return
-        for feed, fence in inside[listed:]:
+        for feed, fence, other in inside[listed:]:
             state = self._states.state(feed).entity(client.form)
             place = self._place(*self._states.place(feed))
             notice = messages.FenceNotice(
                 active.number, "inside", now, state.entity, place, state.name, state=state,
-                fence=fence,
+                fence=fence, **self._other(client, other),
             )  # fmt: skip
             self._notices.append((client, notice))
 
@@ -522,7 +578,7 @@ class LiveFences:
 
     def _begin_group(self, key: GroupKey, subscription: Subscription) -> FenceGroup:
         number, earth = next(self._group_numbers), self._geometry == EARTH
-        group = self._groups[key] = FenceGroup(number, key, earth)
+        group = self._groups[key] = FenceGroup(number, key, earth, self._most_pairs)
         condition, channel = subscription.filter, subscription.channel
         if condition is not None:
             region = Moving(ALL_PLACES)
@@ -586,8 +642,8 @@ class LiveFences:
         if self._moved:
             self._apply_moves()
         for group in self._groups.values():
-            if group.engine.due() < now:
-                self._report(group, group.engine.advance(now - 1))
+            if group.rules.due() < now:
+                self._report(group, group.rules.advance(now - 1))
         self._numbers.release(now)
         changes, self._states.changes = self._states.changes, []
         for change in changes:
@@ -596,7 +652,7 @@ class LiveFences:
                 self._end_feed(change.feed)
                 if number is not None:
                     for group in self._groups.values():
-                        self._report(group, group.engine.withdraw([number], now))
+                        self._report(group, group.rules.withdraw([number], now))
             else:
                 self._note_extents(change)
                 self._give_fixes(change, list(self._groups.values()))
@@ -618,11 +674,26 @@ class LiveFences:
             there = on_channel[group.channel]
             if group.filter is None:
                 some = fixes if there.all() else fixes.part(there)
-                self._report(group, group.engine.fixes(some))
+                self._take_fixes(group, some)
             else:
                 passes = np.zeros(len(channels), np.bool_)
                 passes[accepted.get(group.number, [])] = True
                 self._give_filtered(group, fixes, there, passes)
+
+    def _take_fixes(self, group: FenceGroup, fixes: FixColumns) -> None:
+        before = group.pairs is not None and group.pairs.overflowed
+        self._report(group, group.rules.fixes(fixes))
+        if group.pairs is not None and group.pairs.overflowed and not before:
+            self._tell_overflow(group, group.listeners.values())
+
+    def _tell_overflow(self, group: FenceGroup, listeners: Iterable[FenceListener]) -> None:
+        """There are too many pairs: that is told, and nothing else any more."""
+        for client, active, _ in listeners:
+            why = (
+                f"subscription {active.number} tells no pairs any more: more than"
+                f" {self._most_pairs} were within {group.key[6]:g} of each other"
+            )
+            self._errors.append((client, messages.ErrorNotice(why)))
 
     def _give_filtered(
         self, group: FenceGroup, fixes: FixColumns, there: Any, passes: Any
@@ -640,10 +711,10 @@ class LiveFences:
                 continue
             some = fixes.part(part)
             if passes[part[0]]:
-                self._report(group, group.engine.fixes(some))
+                self._take_fixes(group, some)
             else:
                 t = int(some.t[-1])
-                self._report(group, group.engine.withdraw(some.entity, t, LeaveReason.LEFT))
+                self._report(group, group.rules.withdraw(some.entity, t, LeaveReason.LEFT))
 
     def _fixes(self, made: StatesMade) -> FixColumns:
         heights = [one.request.alt for one in made.accepted]
@@ -670,6 +741,9 @@ class LiveFences:
 
     def _report(self, group: FenceGroup, events: FenceEvents) -> None:
         """Tell these events to whoever has asked for them: all go this way."""
+        if group.pairs is not None:
+            self._report_pairs(group, events)
+            return
         for event in events.tolist():
             entity, feature = self._numbers.entities[event[2]], self._feature(group, event[3])
             for listener in group.who(event[3]):
@@ -691,6 +765,24 @@ class LiveFences:
             self._watches.enter(watch, entity.feed)
         else:
             self._watches.leave(watch, entity.feed, reason != LeaveReason.LEFT)
+
+    def _report_pairs(self, group: FenceGroup, events: FenceEvents) -> None:
+        for event in events.tolist():
+            entity, other = self._numbers.entities[event[2]], self._numbers.entities[event[3]]
+            for listener in group.listeners.values():
+                if listener.counts(entity) and listener.counts(other):
+                    there = None if event[4] == FenceKind.LEAVE else other.feed
+                    named = self._other(listener.client, there)
+                    named |= {"other": other.entity, "other_name": other.name}
+                    notice = self._notice(event, entity, listener, None)
+                    self._notices.append((listener.client, replace(notice, **named)))
+
+    def _other(self, client: ClientState, feed: int | None) -> dict[str, Any]:
+        """The fields of a notice about the other one of a pair, which has this feed."""
+        if feed is None or not self._states.retains(feed):
+            return {}
+        state = self._states.state(feed).entity(client.form)
+        return {"other": state.entity, "other_name": state.name, "other_state": state}
 
     def _notice(
         self, event: Any, entity: FenceEntity, listener: FenceListener, feature: FeatureId | None
@@ -719,12 +811,14 @@ class LiveFences:
 def group_key(subscription: Subscription, options: FenceOptions, linger: float) -> GroupKey:
     """Subscriptions with the same key share an engine."""
     condition = None if subscription.filter is None else subscription.filter.text
+    if options.near is not None:
+        return subscription.channel, condition, "", kinds_of(options), 0, 0, options.near
     if not options.fences:
-        return subscription.channel, condition, "", 0, 0, 0
+        return subscription.channel, condition, "", 0, 0, 0, 0.0
     dwell = NEVER if options.dwell is None else round(options.dwell * SECOND)
     kinds = kinds_of(options) | ENTER_AND_LEAVE
     lingers = round(linger * SECOND)
-    return subscription.channel, condition, options.fences, kinds, dwell, lingers
+    return subscription.channel, condition, options.fences, kinds, dwell, lingers, 0.0
 
 
 def bounded(leg: Moving) -> Moving:
@@ -756,5 +850,6 @@ def fence_options(request: messages.SubscribeRequest) -> tuple[FenceOptions, flo
     if request.watch:
         options, linger = FenceOptions(("enter", "leave"), watch=True), LINGER
     else:
-        options, linger = FenceOptions(tuple(request.events), request.dwell, request.fences), 0.0
+        events, linger = tuple(request.events), 0.0
+        options = FenceOptions(events, request.dwell, request.fences, near=request.near)
     return options, linger if request.linger is None else request.linger

@@ -123,7 +123,7 @@ class Realm:
         self._states = RetainedStates()
         if recorder:
             self._states.ended = []
-        self._fences = LiveFences(self._states, geometry, limits.watched, recorder)
+        self._fences = LiveFences(self._states, geometry, limits, recorder)
         self._following = Following(self._states, geometry)
         self._expiry = StateExpiry(self._states)
         self._ttl_used = False  # has any state had a ttl?
@@ -228,6 +228,8 @@ class Realm:
             slot = before.slot
             self._stop_fence_and_throttle(before, t)
             self._before_change(t, before)
+            if options.lacks_area and not before.fence_options.lacks_area:
+                self._end_area(t, before)
         active = ActiveSubscription(
             slot, request.subscription, t, wanted, subscription, throttle_options,
             linger=linger, handovers=before.handovers if before else 0, steps=cost,
@@ -265,8 +267,8 @@ class Realm:
                 region = Formula(bind(region, wanted.variables))
             t = self._change_time(now, active)
             subscription = active.subscription.moved(region, t)
-            if active.fence_options.fences:
-                raise Refused("a subscription to a set of fences has no area")
+            if active.fence_options.lacks_area:
+                raise Refused("a subscription to a set of fences or to pairs has no area")
             if active.fence_options and not active.fence_options.watch:
                 self._fences.check(subscription, active.fence_options, active.linger)
             cost = check_cost(client, active, subscription, self.limits, self.geometry)
@@ -323,7 +325,7 @@ class Realm:
     ) -> None:
         self._advance_to(t)
         active.since, active.asked, active.subscription = t, wanted, subscription
-        if active.fence_options.fences:
+        if active.fence_options.lacks_area:
             return  # it receives no messages
         self._matcher.put(replace(subscription, id=active.slot))
         if active.slot in self._fences:
@@ -337,8 +339,15 @@ class Realm:
     def _end_subscription(self, active: ActiveSubscription) -> None:
         wanted = active.subscription
         self._remove_subscription(active)
-        if self._recorder and not active.fence_options.fences:
+        if self._recorder and not active.fence_options.lacks_area:
             self._recorder.ended(self.now, wanted.node, wanted.id)
+
+    def _end_area(self, t: Time, active: ActiveSubscription) -> None:
+        """It becomes one without an area, and receives no messages any more."""
+        self._matcher.drop(active.slot)
+        self._path_legs.drop(active.subscription.id)
+        if self._recorder:
+            self._recorder.ended(t, active.subscription.node, active.subscription.id)
 
     def _remove_subscription(self, active: ActiveSubscription) -> None:
         self._matcher.drop(active.slot)
@@ -660,6 +669,9 @@ class Realm:
     def _start_fence(self, client: ClientState, active: ActiveSubscription) -> messages.Notice:
         """The notice of who is inside. Those that do not fit follow as notices of their own."""
         inside = self._fences.begin(self.now, client, active)
+        if active.fence_options.near is not None:
+            self._fences.tell_inside(self.now, client, active, inside, 0)
+            return messages.InsideNotice(active.number, [])
         feeds = np.array([one.feed for one in inside], np.int64)
         found, entities = list_states(self._states, feeds, self.limits.nearby, client.form)
         self._fences.tell_inside(self.now, client, active, inside, len(found))

@@ -753,6 +753,8 @@ def _to_transfer(
 
 
 def _versions(transferred: TransferredSubscription) -> tuple[SubscriptionVersion, ...]:
+    if transferred.fence_options.lacks_area:
+        return transferred.earlier
     return *transferred.earlier, SubscriptionVersion(
         transferred.subscription, transferred.since, FOREVER
     )

@@ -112,6 +112,8 @@ class ClusterRealm(Realm):
 
     def _before_change(self, t: Time, active: ActiveSubscription) -> None:
         """Keeps the old version, for publications that arrive late."""
+        if active.fence_options.lacks_area:
+            return
         was, since = active.subscription, active.since
         self.history.versions.add(self.now, active.slot, was, since, t)
         if since < t and self.history.changed_subscriptions.get(was.id) is active:
@@ -124,7 +126,8 @@ class ClusterRealm(Realm):
         wanted: commands.Subscribe,
         subscription: Subscription,
     ) -> None:
-        self._note_change(t, active)
+        if not active.fence_options.lacks_area:
+            self._note_change(t, active)
         super()._apply_change(t, active, wanted, subscription)
 
     def _note_change(self, t: Time, active: ActiveSubscription) -> None:
@@ -136,6 +139,10 @@ class ClusterRealm(Realm):
     def _end_subscription(self, active: ActiveSubscription) -> None:
         self.history.changed_subscriptions[active.subscription.id] = None
         super()._end_subscription(active)
+
+    def _end_area(self, t: Time, active: ActiveSubscription) -> None:
+        self.history.changed_subscriptions[active.subscription.id] = None
+        super()._end_area(t, active)
 
     def _remove_subscription(self, active: ActiveSubscription) -> None:
         self.history.versions.drop(active.slot)  # slots are used again
@@ -308,9 +315,11 @@ class ClusterRealm(Realm):
                 steps=sum(count_steps(wanted)),
             )  # fmt: skip
             client.subscriptions[came.number] = active
-            self._note_change(came.since, active)
             for was in versions:
                 self.history.versions.add(self.now, slot, was.subscription, was.since, was.until)
+            if active.fence_options.lacks_area:
+                continue
+            self._note_change(came.since, active)
             self._matcher.put(replace(wanted, id=slot))
             self._start_throttling(client, active)
             if active.follow:
