@@ -219,9 +219,10 @@ class Client:
         go apart again, or did both between two publications; no messages are received. `linger`:
         seconds that an entity must be outside before it counts as gone: 0.3 with `watch`, 0 with
         `events`. `rates`: pairs (distance, messages per second): publishers farther away than the
-        distance are limited to so many messages each. `closest`: only the so many closest publishers. `budget`: at most so
-        many bytes per second. `inbox`: how many messages wait until they are taken; beyond it the
-        oldest are dropped, and counted in `Subscription.dropped`.
+        distance are limited to so many messages each. `closest`: only the so many closest
+        publishers. `budget`: at most so many bytes per second. `inbox`: how many messages wait
+        until they are taken; beyond it the oldest are dropped, and counted in
+        `Subscription.dropped`.
         """
         region = as_region(where)
         if near is not None and not events:
