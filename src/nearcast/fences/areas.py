@@ -104,8 +104,8 @@ def shapes_of(columns: FenceColumns) -> list[Shape]:
                 tuple(columns.starts[ring:ring + int(area["rings"])].tolist()),
                 float(area["size"]), float(area["low"]), float(area["high"]),
             )  # fmt: skip
-        place = [float(area[name]) for name in ("x", "y", "z", "rx", "ry", "rz")]
-        shapes.append(Shape(ShapeKind(int(area["kind"])), *place, outline))
+        x, y, z, rx, ry, rz = (float(area[name]) for name in ("x", "y", "z", "rx", "ry", "rz"))
+        shapes.append(Shape(ShapeKind(int(area["kind"])), x, y, z, rx, ry, rz, outline))
     return shapes
 
 

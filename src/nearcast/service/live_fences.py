@@ -688,7 +688,7 @@ class LiveFences:
 
     def _tell_overflow(self, group: FenceGroup, listeners: Iterable[FenceListener]) -> None:
         """There are too many pairs: that is told, and nothing else any more."""
-        for client, active, _ in listeners:
+        for client, active, _, _ in listeners:
             why = (
                 f"subscription {active.number} tells no pairs any more: more than"
                 f" {self._most_pairs} were within {group.key[6]:g} of each other"

@@ -86,7 +86,9 @@ class RetainedStates:
         self.positions: Floats = np.zeros((64, 3))  # by feed, of its last publication
         self._states: dict[int, RetainedState] = {}
         self._table: PublicationTable = np.zeros(64, PUBLICATION_DTYPE)  # of the states
-        self._seq = 0  # how often states have changed
+        # Changes of states are numbered: the last one of all, and of each feed.
+        self.seq = 0
+        self._changed: Integers = np.zeros(64, np.int64)
         # When each state was made, and by which publication. FOREVER: there is none.
         self._made: Integers = np.full(64, FOREVER, np.int64)
         self._publications: Integers = np.zeros(64, np.int64)
@@ -107,6 +109,7 @@ class RetainedStates:
         if feed == len(self.positions):
             self.positions = grow(self.positions, len(self.positions) + 1)
             self._table = grow(self._table, len(self._table) + 1)
+            self._changed = grow(self._changed, len(self._changed) + 1)
             self._made = grow(self._made, len(self._made) + 1, FOREVER)
             self._publications = grow(self._publications, len(self._publications) + 1)
         return feed
@@ -145,7 +148,8 @@ class RetainedStates:
             changed = table["feed"][newer]
             self._table[changed] = table[newer]
             self._made[changed], self._publications[changed] = times, numbers
-            self._seq += len(newer)
+            self._changed[changed] = self.seq + 1 + np.arange(len(newer))
+            self.seq += len(newer)
             if self.changes is not None and newer:
                 made_by = [accepted[i] for i in newer]
                 self.changes.append(StatesMade(np.array(times, np.int64), made_by, table[newer]))
@@ -164,7 +168,8 @@ class RetainedStates:
             self.ended.append((state.accepted.client.entity, state.accepted.id))
         self._made[feed] = FOREVER
         self._left.append((feed, before))
-        self._seq += 1
+        self.seq += 1
+        self._changed[feed] = self.seq
 
     @property
     def next_expiry(self) -> Time:
@@ -241,10 +246,14 @@ class RetainedStates:
 
     def _all_at(self, t: Time) -> tuple[Integers, Batch]:
         """All states as if published at `t`, and their feeds, in order."""
-        if self._all is None or self._all[:2] != (t, self._seq):
+        if self._all is None or self._all[:2] != (t, self.seq):
             feeds = np.fromiter(self._states, np.int64, len(self._states))
-            self._all = t, self._seq, *self.batch_of(t, np.sort(feeds))
+            self._all = t, self.seq, *self.batch_of(t, np.sort(feeds))
         return self._all[2:]
+
+    def changed_since(self, seq: int) -> Integers:
+        """Feeds whose states changed after that change."""
+        return np.flatnonzero(self._changed > seq)
 
     def batch_of(self, t: Time, feeds: Integers) -> tuple[Integers, Batch]:
         """Those of the feeds that have states, and these as if published at `t`."""

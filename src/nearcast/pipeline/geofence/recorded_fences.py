@@ -137,14 +137,13 @@ def _interests(
         if row["ended"]:
             yield t, InterestEnds(number)
             continue
-        goes_on = later is None or later["subscription"] != number
+        ends = later["t"] if later and later["subscription"] == number else FOREVER
         area = own.pop((number, t), None)
         if row["set"] is None and area is None:
             continue  # a row of it is damaged: nothing is known of it
         yield t, FenceInterest(
             number, row["node"], row["set"], _kinds(row["events"]), row["dwell"], row["linger"],
-            row["channel"], row["filter"], row["echo"],
-            FOREVER if goes_on else later["t"], area,
+            row["channel"], row["filter"], row["echo"], ends, area,
         )  # fmt: skip
 
 
