@@ -216,11 +216,11 @@ def test_what_leaves_is_forgotten() -> None:
     assert [state for state in realm.clients if state] == []
     for numbers in (
         realm._client_slots, realm._subscription_slots, realm._states._slots,
-        realm._presence._slots, realm._throttle._slots,
+        realm._throttle._slots,
     ):  # fmt: skip
         assert len(numbers) == 0
     assert not realm._states._states and not len(realm._throttle._pairs)
-    assert not realm._watchers and not realm._throttled and not realm._presence._groups
+    assert not realm._throttled and not len(realm._fences) and not list(realm._fences._watches)
 
 
 def test_leaving_twice_is_leaving_once() -> None:

@@ -58,7 +58,7 @@ LONG_FILES = (
     "tests/demo/test_peer_bots.py",
     "tests/protocols/drtree/test_placement.py",
     "tests/service/test_realm.py",
-    "tests/service/test_presence_load.py",
+    "tests/service/test_watches.py",
     "tests/matching/test_rtree_matcher.py",
     "tests/papers/test_relays_paper.py",
     "tests/service/cluster/test_parts.py",
