@@ -288,6 +288,15 @@ def test_what_a_client_leaves_waiting_is_heard_but_no_state() -> None:
     assert told(harness) == []
 
 
+def test_a_watch_that_is_replaced_tells_nothing_of_before() -> None:
+    harness = RealmHarness(recorded=False)
+    harness.ask(0, messages.SubscribeRequest(0, HERE, watch=True))
+    settled(harness, (1, messages.PublishRequest(0.0, 0.0, retain=True)))
+    (inside,) = harness.ask(0, messages.SubscribeRequest(0, HERE, watch=True))
+    assert [one.entity for one in inside.entities] == [harness.states[1].entity]
+    assert told(harness) == []
+
+
 def test_a_watch_becomes_a_formula_and_back() -> None:
     harness = RealmHarness(recorded=False)
     settled(harness, *((k, messages.PublishRequest(10.0 * k, 0.0, retain=True)) for k in (0, 1, 2)))

@@ -353,15 +353,15 @@ class LiveFences:
         if self._states.changes:
             self.advance(now)
         watch = self._watches.find(active.slot)
-        if watch is not None and self._changes_place(watch):
+        if watch is not None and not self._stays_in_engine(watch):
             self._change_watch(now, watch)
-            return
-        if active.slot not in self._fences:
             return
         group, number = self._fences[active.slot]
         fence = self._fence(number, active)
         if self._recording and fence is not None:
             self._recording.put_area(now, active, fence.region)
+        if watch is not None and self._extended:
+            self._compared_with_extended.put(watch)
         if number in self._moved:
             self._apply_moves()
         known = number in group.engine.index.slots
@@ -459,21 +459,15 @@ class LiveFences:
     def _filtered_groups(self) -> int:
         return sum(group.filter is not None for group in self._groups.values())
 
-    def _changes_place(self, watch: Watch) -> bool:
-        """Does this watch belong into another engine or comparison than before? If not, and it is
-        compared, it is from now on as it is now."""
+    def _stays_in_engine(self, watch: Watch) -> bool:
+        """Can the engine that this watch is in, if it is in one, go on with it?"""
         active = watch.active
-        group, number = self._fences.get(active.slot, (None, 0))
-        moves = group is not None and number in group.engine.moving.fences
-        solved = self._solves(active.subscription, self._moving_fences() - moves)
-        if group is None and not solved:
-            self._compared.put(watch)
+        if active.slot not in self._fences:
             return False
-        if group is None or not solved:
-            return True
-        if self._extended:
-            self._compared_with_extended.put(watch)
-        return group.key != group_key(active.subscription, active.fence_options, active.linger)
+        group, number = self._fences[active.slot]
+        moving = self._moving_fences() - (number in group.engine.moving.fences)
+        key = group_key(active.subscription, active.fence_options, active.linger)
+        return group.key == key and self._solves(active.subscription, moving)
 
     def _begin_watch(self, now: Time, watch: Watch) -> list[int]:
         """An engine or a comparison has it from now on. The feeds that are inside."""
@@ -496,12 +490,15 @@ class LiveFences:
 
     def _change_watch(self, now: Time, watch: Watch) -> None:
         """The watch is another one from now on. A comparison finds out at the next tick."""
-        slot = watch.active.slot
+        slot, subscription = watch.active.slot, watch.active.subscription
+        if slot not in self._fences and not self._solves(subscription, self._moving_fences()):
+            self._compared.put(watch)
+            return
         self.advance(now)
         self._end_place(slot, now)
         inside = self._begin_watch(now, watch)
         if slot in self._fences:
-            for feed in watch.known - set(inside):
+            for feed in sorted(watch.known - set(inside)):
                 self._watches.leave(watch, feed, gone=False)
             for feed in inside:
                 self._watches.enter(watch, feed)

@@ -29,9 +29,10 @@ class Watches:
         self._states, self._most = states, most
         self._watches: dict[int, Watch] = {}
         self.lacking: dict[Watch, None] = {}  # who was not told of all that are inside
-        self._notices: list[tuple[ClientState, messages.Notice]] = []
+        self._notices: list[tuple[ClientState, messages.EnterNotice | messages.LeaveNotice]] = []
         # Clients that are told the same share the notice, so that it is encoded once.
-        self._shared: dict[tuple[object, ...], messages.Notice] = {}
+        self._enters: dict[tuple[object, ...], messages.EnterNotice] = {}
+        self._leaves: dict[tuple[int, int, bool], messages.LeaveNotice] = {}
 
     def __iter__(self) -> Iterator[Watch]:
         return iter(self._watches.values())
@@ -44,7 +45,14 @@ class Watches:
         return watch
 
     def end(self, slot: int) -> None:
+        """Nothing more is told about it, not even what waits."""
         watch = self._watches.pop(slot)
+        number = watch.active.number
+        self._notices = [
+            (client, notice)
+            for client, notice in self._notices
+            if client is not watch.client or notice.subscription != number
+        ]
         watch.client.watched -= len(watch.known)
         self.lacking.pop(watch, None)
 
@@ -66,9 +74,9 @@ class Watches:
         self.know(watch, [feed])
         state, form = self._states.state(feed), watch.client.form
         key = watch.active.number, feed, state.accepted.id, form
-        if key not in self._shared:
-            self._shared[key] = messages.EnterNotice(watch.active.number, state.entity(form))
-        self._notices.append((watch.client, self._shared[key]))
+        if key not in self._enters:
+            self._enters[key] = messages.EnterNotice(watch.active.number, state.entity(form))
+        self._notices.append((watch.client, self._enters[key]))
 
     def leave(self, watch: Watch, feed: int, gone: bool) -> None:
         """Somebody is not inside any more."""
@@ -77,10 +85,10 @@ class Watches:
         watch.known.discard(feed)
         watch.client.watched -= 1
         key = watch.active.number, feed, gone
-        if key not in self._shared:
+        if key not in self._leaves:
             entity = self._states.entity(feed)
-            self._shared[key] = messages.LeaveNotice(watch.active.number, entity, gone)
-        self._notices.append((watch.client, self._shared[key]))
+            self._leaves[key] = messages.LeaveNotice(watch.active.number, entity, gone)
+        self._notices.append((watch.client, self._leaves[key]))
 
     def end_feed(self, feed: int) -> None:
         """Its state has ended: whoever knows it is told, without linger."""
@@ -89,5 +97,6 @@ class Watches:
 
     def take_notices(self) -> list[tuple[ClientState, messages.Notice]]:
         notices, self._notices = self._notices, []
-        self._shared.clear()
-        return notices
+        self._enters.clear()
+        self._leaves.clear()
+        return [*notices]
