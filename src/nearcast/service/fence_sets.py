@@ -4,6 +4,7 @@ A host may read a large set in a thread of its own and hand over the result.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -148,6 +149,20 @@ def _read_id(text: bytes, place: int, numbered: bool) -> FeatureId:
     if isinstance(which, int) and abs(which) >= 2**53:
         raise Refused(f"feature {place}: an id as an integer is below 2**53")
     return which
+
+
+def read_features(
+    texts: Mapping[FeatureId, bytes], limits: Limits, geometry: Geometry
+) -> PreparedFences:
+    """Features that another node has accepted, by ids: all but those that are refused here."""
+    ids: list[FeatureId] = []
+    shapes = []
+    for which, text in texts.items():
+        with suppress(ValueError, Refused):
+            shapes.append(_read_shape(_decode_object(text, 0), limits, geometry))
+            ids.append(which)
+    columns = columns_of([Fence(0, Moving(shape)) for shape in shapes], 0)
+    return PreparedFences(ids, shapes, [texts[which] for which in ids], columns)
 
 
 def _read_shape(feature: Mapping[str, Any], limits: Limits, geometry: Geometry) -> Shape:

@@ -314,8 +314,8 @@ class LiveFences:
             number = active.slot
             if known is not None:
                 events = inside_events(group.engine, now)
-            else:
-                columns = self._sets[group.set_name].columns()
+            else:  # a node that a client was handed over to may not have the set yet
+                columns = (self._sets.get(group.set_name) or FenceSet()).columns()
                 events = group.engine.put_fences(group.with_options(columns), now)
         else:
             number = next(self._fence_numbers)

@@ -5,15 +5,13 @@ from typing import Any
 import pytest
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import PLANE, Area
+from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
 from nearcast.client_protocol.messages import NearbyRequest, PublishRequest, SubscribeRequest
-from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS
 from nearcast.service.cluster.routing import publish_request, remote_publication
-from nearcast.service.fence_sets import prepare_fences
 from nearcast.space.motion import SECOND
 
 HERE = Area(x=0.0, y=0.0, r=1.0)
@@ -72,8 +70,3 @@ def test_a_ttl_travels_but_nothing_outlives_its_client(realm: ClusterRealm) -> N
     realm.leave(2 * SECOND, truck)
     (leave,) = notices(realm, 2 * SECOND)
     assert (leave.event, leave.reason) == ("leave", "gone")
-
-
-def test_sets_of_fences_are_refused(realm: ClusterRealm) -> None:
-    with pytest.raises(Refused, match="in a cluster has no sets of fences"):
-        realm.change_fences(0, "depots", prepare_fences([], Limits(), PLANE, numbered=True))

@@ -18,6 +18,7 @@ from nearcast.protocols.voronoi.vso_messages import Place
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.departure import Departure
+from nearcast.service.cluster.fence_replication import FenceReplication
 from nearcast.service.cluster.handover import Handover
 from nearcast.service.cluster.messages import (
     CODEC,
@@ -32,6 +33,8 @@ from nearcast.service.cluster.messages import (
     EntitiesAbsent,
     EntitiesLeft,
     EntityCheck,
+    FenceBuckets,
+    FenceRecords,
     ForwardedRequest,
     HandoverAccepted,
     HandoverCancelled,
@@ -120,6 +123,7 @@ class ClusterNode:
         self.scaling = Scaling(self, out, scaling)
         self.handover = Handover(self, out, connections, rng)
         self._states = StateComparison(self, out, realm)
+        self._fences = FenceReplication(self, out)
         self._departure: Departure | None = None  # while it stops
         self._goodbye_until: Time | None = None
         self._last_heartbeat = self._last_site_tick = self._idle_since = self._last_tick = 0
@@ -302,6 +306,10 @@ class ClusterNode:
                 self.answer_check(entities, sender)
             case StatesInventory():
                 self._states.on_inventory(message, sender)
+            case FenceBuckets():
+                self._fences.on_buckets(message, sender)
+            case FenceRecords():
+                self._fences.on_records(message, sender)
             case EntitiesAbsent(entities):
                 self._on_absent(entities, block_of(sender))
             case ClusterJoinRequest():
@@ -407,6 +415,7 @@ class ClusterNode:
     def _on_heartbeat(self, beat: NodeHeartbeat, sender: NodeId) -> None:
         self._add_node(sender, beat)
         self._states.on_heartbeat(beat, sender)
+        self._fences.on_heartbeat(beat, sender)
         if beat.site is not None and sender not in self.site.mesh.known:
             # Perhaps there are two meshes, as after a partition, or because sites joined each other
             # whose contacts had crashed. They must find each other.
@@ -439,7 +448,7 @@ class ClusterNode:
             self.url, self.site.load, self.half_of_load(), tuple(self.nodes), scaling.role,
             scaling.share, scaling.parameters.capacity, scaling.may_leave, scaling.reason,
             self.site.place if self.site.ready else None, self._directly_reachable(),
-            self._states.digest(self._clock()),
+            self._states.digest(self._clock()), self.realm.replicated_fences.digest,
         )  # fmt: skip
 
     def _directly_reachable(self) -> tuple[NodeId, ...]:
@@ -581,6 +590,7 @@ class ClusterNode:
         if self.history.withdrawn_states:
             withdrawn, self.history.withdrawn_states = self.history.withdrawn_states, []
             self._out.send_many(list(self.nodes), StatesWithdrawn(tuple(withdrawn)))
+        self._fences.tick(now)
         if now - self._last_site_tick >= SITE_EVERY:
             self._last_site_tick = now
             joins = self.scaling.serves and not self.site.ready and not self.stopping

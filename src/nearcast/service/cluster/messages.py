@@ -41,6 +41,9 @@ new node                    any node
   │── EntitiesLeft, StatesWithdrawn ──▶ all nodes
   │── EntityCheck ────────────▶│  are these still your clients?
   │◀─────────── EntitiesAbsent │  these are not
+  │── FenceRecords ───────────▶ all nodes: features of sets that have changed
+  │── FenceBuckets ───────────▶│  digests of what it knows of them
+  │◀───────────── FenceRecords │  what differs
   │── NodeStopping ───────────▶ all nodes
   │── RelayedMessage ─────────▶│  and from there to a node that the sender does not reach
 
@@ -54,6 +57,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct
 
+from nearcast.client_protocol.messages import FeatureId
 from nearcast.model import commands
 from nearcast.model.subscription import (
     NodeId,
@@ -72,6 +76,8 @@ from nearcast.wire import Codec
 
 Timestamp: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Text: TypeAlias = Annotated[str, Meta(max_length=256)]
+Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
+BUCKETS = 256  # into which features of fences are divided to compare them
 Ticket: TypeAlias = Annotated[str, Meta(min_length=16, max_length=64)]
 
 # What the receiver of a publication does with it:
@@ -236,7 +242,8 @@ class NodeHeartbeat(ClusterMessage, frozen=True, tag=108):
 
     `role`: see `scaling.Role`. `share`: its load against its `capacity`, in subscriptions.
     `standby`: it may leave. `reason`: why it has this role. `site`: where its site is.
-    `hears`: the nodes that it hears directly. `states`: see `state_comparison`.
+    `hears`: the nodes that it hears directly. `states`: see `state_comparison`. `fences`: a digest
+    of all sets of fences, see `fence_replication`.
     """
 
     url: Text
@@ -251,6 +258,7 @@ class NodeHeartbeat(ClusterMessage, frozen=True, tag=108):
     site: Place | None = None
     hears: tuple[NodeId, ...] = ()
     states: StatesDigest | None = None
+    fences: Digest = 0
 
 
 class CallIn(ClusterMessage, frozen=True, tag=131):
@@ -383,6 +391,30 @@ class LinkRefused(ClusterMessage, frozen=True, tag=118):
     reason: Text
 
 
+class FenceRecord(Struct, frozen=True, array_like=True):
+    """A feature of a set of fences as GeoJSON, and when and at which node it was put; without a
+    text it was removed. Without an id: the set was replaced, and what is older has ended."""
+
+    set_name: Text
+    id: FeatureId | None
+    t: Timestamp
+    node: NodeId
+    text: bytes | None = None
+
+
+class FenceRecords(ClusterMessage, frozen=True, tag=134):
+    """Features that have changed, or of which the receiver knows other versions."""
+
+    records: tuple[FenceRecord, ...]
+
+
+class FenceBuckets(ClusterMessage, frozen=True, tag=135):
+    """Digests of the features that the sender knows. The receiver sends those of the buckets in
+    which it knows others."""
+
+    digests: Annotated[tuple[Digest, ...], Meta(min_length=BUCKETS, max_length=BUCKETS)]
+
+
 class RelayedMessage(ClusterMessage, frozen=True, tag=127):
     """A message of `source` to `target`, which cannot reach each other; see `relaying`."""
 
@@ -398,6 +430,6 @@ OWN: tuple[type[Message], ...] = (
     HandoverCancelled, ForwardedRequest, Credential, LinkRefused, CountReply,
     RetainedStatesRequest, RetainedStatesReport, HandoverConfirmed, ClientReturned, EntityCheck,
     EntitiesAbsent, StatesWithdrawn, RelayedMessage, CallIn, StatesInventory,
-    ClusterJoinRefused,
+    ClusterJoinRefused, FenceRecords, FenceBuckets,
 )  # fmt: skip
 CODEC = Codec(*mesh_messages.MESSAGES, *MESSAGES, *OWN)

@@ -10,7 +10,6 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import EARTH, PLANE, Geometry
 from nearcast.client_protocol.limits import Limits
 from nearcast.columns import grow
-from nearcast.errors import Refused
 from nearcast.matching.filters import count_steps
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
@@ -23,6 +22,8 @@ from nearcast.service.client_state import (
     FlushDeliveries,
     publication_ids,
 )
+from nearcast.service.cluster.fence_replication import ReplicatedFences, check_features
+from nearcast.service.cluster.messages import FenceRecord
 from nearcast.service.cluster.recent_history import (
     EarlierDeliveries,
     FlushReaders,
@@ -31,7 +32,8 @@ from nearcast.service.cluster.recent_history import (
     SubscriptionVersion,
 )
 from nearcast.service.cluster.remote_entities import RemoteEntities
-from nearcast.service.fence_sets import PreparedFences
+from nearcast.service.cluster.remote_subscriptions import COUNT_BITS
+from nearcast.service.fence_sets import PreparedFences, read_features
 from nearcast.service.flush_input import FlushInput
 from nearcast.service.realm import Realm
 from nearcast.service.retained_state import (
@@ -45,6 +47,7 @@ from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 
 OVERDUE: Time = SECOND
+MOST_FENCES = 2**53  # a node takes over what others have accepted
 
 
 class ClusterRealm(Realm):
@@ -62,6 +65,8 @@ class ClusterRealm(Realm):
         self._states.outlive = False  # whoever leaves a cluster leaves nothing behind
         self.history = RecentHistory()
         self.remote_entities = RemoteEntities(self._states)
+        self.replicated_fences = ReplicatedFences(entities_from >> COUNT_BITS)
+        self.changed_fences: list[FenceRecord] = []  # which other nodes do not know yet
         self._arrived: dict[int, ClientState] = {}  # by entity: who has come from another node
         # By client slot, of those who came from other nodes.
         self.earlier_deliveries: dict[int, EarlierDeliveries] = {}
@@ -384,11 +389,28 @@ class ClusterRealm(Realm):
         """Restarts these fences and watches; returns the notices of who is inside."""
         return [self._start_fence(client, client.subscriptions[number]) for number in numbers]
 
+    # Sets of fences.
+
     def change_fences(
-        self, now: Time, name: str, prepared: PreparedFences,  # noqa: ARG002
-        remove: Sequence[messages.FeatureId] = (), replace_all: bool = False,  # noqa: ARG002
+        self, now: Time, name: str, prepared: PreparedFences,
+        remove: Sequence[messages.FeatureId] = (), replace_all: bool = False,
     ) -> int:  # fmt: skip
-        raise Refused("a node in a cluster has no sets of fences yet: use single fences")
+        check_features(prepared.texts)
+        count = super().change_fences(now, name, prepared, remove, replace_all)
+        texts = dict(zip(prepared.ids, prepared.texts, strict=True))
+        self.changed_fences += self.replicated_fences.change(
+            self.now, name, texts, remove, replace_all
+        )
+        return count
+
+    def merge_fences(self, records: Sequence[FenceRecord]) -> None:
+        """Features of sets that other nodes have changed. Those that cannot be read here, because
+        the limits of the nodes differ, are known and do nothing."""
+        self._advance_to(self._change_time(self.now, None))
+        for name, change in self.replicated_fences.merge(records).items():
+            prepared = read_features(change.texts, self.limits, self.geometry)
+            removed = [*{*change.removed, *change.texts} - {*prepared.ids}]
+            self._fences.change_set(self.now, name, prepared, removed, False, MOST_FENCES)
 
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
         notices = super().tick(now)
