@@ -243,7 +243,8 @@ def dot(coordinates: Any, i: int, x: float, y: float, z: float) -> Any:
 
 @njit(cache=True)
 def add_cut(cuts: Any, count: int, s: float) -> int:
-    """Insert a place of the border, in order, unless it is there already."""
+    """Insert a place of the border, in order, unless it is there already. From it on, no edge leads
+    along the way yet."""
     if not 0.0 <= s <= 1.0:
         return count
     i = count
@@ -252,8 +253,8 @@ def add_cut(cuts: Any, count: int, s: float) -> int:
     if (i > 0 and s - cuts[i - 1, 0] <= SEAM) or (i < count and cuts[i, 0] - s <= SEAM):
         return count
     for k in range(count, i, -1):
-        cuts[k, 0] = cuts[k - 1, 0]
-    cuts[i, 0] = s
+        cuts[k, 0], cuts[k, 1] = cuts[k - 1, 0], cuts[k - 1, 1]
+    cuts[i, 0] = cuts[i, 1] = s
     return count + 1
 
 
@@ -296,15 +297,19 @@ def cut_edge(
 def add_cuts_along(
     ax: float, ay: float, bx: float, by: float, dx: float, dy: float, cuts: Any, count: int
 ) -> int:
-    """The ends of what an edge on the line of the way shares with it."""
+    """The ends of what an edge on the line of the way shares with it, and at the first how far."""
     length2 = dx * dx + dy * dy
     if length2 == 0.0:
         return count
     u, v = (ax * dx + ay * dy) / length2, (bx * dx + by * dy) / length2
     if max(u, v) < 0.0 or min(u, v) > 1.0:
         return count
-    count = add_cut(cuts, count, min(max(u, 0.0), 1.0))
-    return add_cut(cuts, count, min(max(v, 0.0), 1.0))
+    first, last = min(max(min(u, v), 0.0), 1.0), min(max(u, v, 0.0), 1.0)
+    count = add_cut(cuts, add_cut(cuts, count, first), last)
+    for k in range(count):
+        if abs(cuts[k, 0] - first) <= SEAM:
+            cuts[k, 1] = max(cuts[k, 1], last)
+    return count
 
 
 @njit(cache=True)
@@ -322,20 +327,23 @@ def spans_of_cuts(
     spans: Any, count: int,
 ) -> int:  # fmt: skip
     """The border cuts the way into pieces (`spans[:count, 0]`), and the middle of a piece decides
-    about it; a place of the border where neither piece is inside is a touch."""
+    about it, if no edge leads along it; a place of the border where neither piece is inside is a
+    touch."""
     vertices = coordinates[area.first : area.first + area.length]
     rings = starts[area.ring : area.ring + area.rings]
-    cuts = spans[:count, 0].copy()
-    found, begin = 0, 0.0
+    cuts = spans[:count].copy()
+    found, begin, along = 0, 0.0, 0.0
     for k in range(count + 1):
-        end = cuts[k] if k < count else 1.0
+        end = cuts[k, 0] if k < count else 1.0
         middle = begin + (end - begin) * 0.5
-        if end - begin > SEAM and rings_contain(
-            vertices, rings, settle(fx + middle * dx), settle(fy + middle * dy)
+        if end - begin > SEAM and (
+            along >= end - SEAM
+            or rings_contain(vertices, rings, settle(fx + middle * dx), settle(fy + middle * dy))
         ):
             found = add_span(spans, found, begin, end)
         if k < count:
             found = add_span(spans, found, end, end)
+            along = max(along, cuts[k, 1])
         begin = end
     return join_spans(spans, found)
 

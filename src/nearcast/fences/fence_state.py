@@ -277,10 +277,17 @@ class FenceEngine:
         lingering = (areas["linger"][visits["slot"]] > 0) & ~dwelling
         if lingering.any():
             some = _in_order_of_rows(visits[lingering])
-            which = areas[some["slot"]]
-            rules = zip(which["linger"].tolist(), which["kinds"].tolist(), strict=True)
-            options = dict(zip(which["number"].tolist(), rules, strict=True))
-            self._linger(write_events(rows, some, areas), options, log)
+            visited = areas[some["slot"]]
+            rules = zip(visited["linger"].tolist(), visited["kinds"].tolist(), strict=True)
+            options = dict(zip(visited["number"].tolist(), rules, strict=True))
+            changes = (some["begins"] != 0) | (some["ends"] != 0)
+            changes &= rows["reason"][some["row"]] != FENCE_ADDED
+            events = write_events(rows, some, areas)
+            which = some["row"][changes]
+            stays = rows["what"][which] != DISAPPEARS
+            self._linger(
+                events, list(zip(which.tolist(), stays.tolist(), strict=True)), options, log
+            )
             visits, dwelling = visits[~lingering], dwelling[~lingering]
         log.add(write_events(rows, visits, areas))
         some = _in_order_of_rows(visits[dwelling])
@@ -290,20 +297,26 @@ class FenceEngine:
         )
 
     def _linger(
-        self, events: FenceEvents, options: dict[int, tuple[Time, int]], log: EventLog
-    ) -> None:
+        self, events: FenceEvents, rows: list[tuple[int, bool]],
+        options: dict[int, tuple[Time, int]], log: EventLog,
+    ) -> None:  # fmt: skip
         """Report what events mean to fences with linger and these kinds of events, and without
-        dwell; in order of time for each pair."""
+        dwell; in order of time for each pair. `rows`: of each event that is not of a fix alone, its
+        row, and whether the entity is still there."""
         at_fixes = events["kind"] >= INSIDE
         log.add(events[at_fixes])
-        rows = events[~at_fixes].tolist()
-        for k, event in enumerate(rows):
+        pairs = [
+            (row, *event[2:4], stays, event)
+            for (row, stays), event in zip(rows, events[~at_fixes].tolist(), strict=True)
+        ]
+        for k, (*_, stays, event) in enumerate(pairs):
             t, decided, entity, number, kind, reason, x, y, z, direction, t_out, *out = event
             linger, kinds = options[number]
             report = log.reporter(number, kinds, entity)
             visit = self._visits.get(number, {}).get(entity)
             before = NEVER if visit is None else due(visit, NEVER, linger)
-            visit = fire_due(visit, NEVER, linger, decided - 1, report)
+            if k == 0 or pairs[k - 1][:3] != pairs[k][:3]:
+                visit = fire_due(visit, NEVER, linger, decided - stays, report)
             here = t, (x, y, z, direction)
             if kind == LEAVE:
                 visit = visit or FenceVisit(0)  # it is inside, and not remembered
@@ -311,7 +324,7 @@ class FenceEngine:
             else:
                 leaving = (t_out, (out[0], out[1], out[2], direction)) if kind == CROSS else None
                 visit = follow_visit(visit, NEVER, linger, decided, here, leaving, LEFT, report)
-            if k + 1 == len(rows) or rows[k + 1][1:4] != event[1:4]:
+            if k + 1 == len(pairs) or pairs[k + 1][:3] != pairs[k][:3]:
                 visit = settle_row(visit, NEVER, linger, decided, report)
             self._keep(number, NEVER, linger, entity, visit, before)
 

@@ -182,7 +182,8 @@ class MovingFences:
         number, region = fence.number, fence.region
         last = region.legs[-1] if isinstance(region, Path) else region
         self.fences[number], self._since[number] = fence, now
-        self._until[number] = last.until if last.moves else last.since
+        standing = last.since if isinstance(region, Path) else -NEVER
+        self._until[number] = last.until if last.moves else standing
 
     def remove(self, number: int) -> None:
         del self.fences[number], self._since[number], self._until[number]

@@ -75,7 +75,7 @@ class NearPairs:
         other one in place of a fence. Events of one pair are in order."""
         if self.overflowed or not len(fixes.entity):
             return no_events()
-        if self.last.next_expiry >= fixes.t.max():
+        if min(self.last.next_expiry, (fixes.t + fixes.ttl).min()) >= fixes.t.max():
             return self._decide(self.last.take(fixes))
         found = []
         for k in range(len(fixes.entity)):  # fixes of others may end in between

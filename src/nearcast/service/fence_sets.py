@@ -155,14 +155,20 @@ def read_features(
     texts: Mapping[FeatureId, bytes], limits: Limits, geometry: Geometry
 ) -> PreparedFences:
     """Features that another node has accepted, by ids: all but those that are refused here."""
-    ids: list[FeatureId] = []
-    shapes = []
-    for which, text in texts.items():
-        with suppress(ValueError, Refused):
-            shapes.append(_read_shape(_decode_object(text, 0), limits, geometry))
-            ids.append(which)
-    columns = columns_of([Fence(0, Moving(shape)) for shape in shapes], 0)
-    return PreparedFences(ids, shapes, [texts[which] for which in ids], columns)
+    given = list(texts.values())
+
+    def read_one(place: int) -> Shape:
+        return _read_shape(_decode_feature(given[place]), limits, geometry)
+
+    with suppress(*DECODE_ERRORS, Refused):
+        columns = areas_of_features(given, geometry == EARTH, read_one, limits.vertices)
+        return PreparedFences(list(texts), given, columns)
+    accepted = {}
+    for place, which in enumerate(texts):
+        with suppress(*DECODE_ERRORS, Refused):
+            read_one(place)
+            accepted[which] = given[place]
+    return read_features(accepted, limits, geometry)
 
 
 def _read_shape(feature: Mapping[str, Any], limits: Limits, geometry: Geometry) -> Shape:
