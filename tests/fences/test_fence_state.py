@@ -30,6 +30,7 @@ from support.fence_worlds import (
     durations,
     histories,
     join_columns,
+    places,
     put_area,
     told,
 )
@@ -118,6 +119,28 @@ def test_a_fence_that_is_replaced_is_entered_and_left_where_it_differs() -> None
         (1, LEAVE, LEFT, 10), (3, ENTER, 0, 10)
     ]  # fmt: skip
     assert len(engine.index) == 1
+
+
+@given(
+    st.lists(st.tuples(areas, areas, st.sampled_from([0, 3])), min_size=1, max_size=4),
+    st.lists(places, min_size=1, max_size=5),
+)
+@examples(100)
+def test_fences_that_move_together_are_those_that_are_replaced_one_by_one(
+    fences: list[tuple[Any, Any, int]], where: list[Any]
+) -> None:
+    engines = FenceEngine(), FenceEngine()
+    for engine in engines:
+        for number, (area, _, linger) in enumerate(fences):
+            engine.put_fences(put_area(number, area, linger=linger), 0)
+        engine.fixes(fixes_of(range(len(where)), [0] * len(where), where))
+    after = [put_area(k, area, linger=linger) for k, (_, area, linger) in enumerate(fences)]
+    times = [10 + 2 * k for k in range(len(fences))]
+    one_by_one = [engines[0].put_fences(*both) for both in zip(after, times, strict=True)]
+    together = engines[1].move_fences(join_columns(after), np.array(times))
+    expected = in_order(np.concatenate([*one_by_one, engines[0].advance(100)]))
+    ours = in_order(np.concatenate([together, engines[1].advance(100)]))
+    assert repr(ours.tolist()) == repr(expected.tolist())  # directions are not numbers
 
 
 def test_who_is_inside_leaves_a_fence_that_is_removed() -> None:

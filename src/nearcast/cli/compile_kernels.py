@@ -50,6 +50,7 @@ def use_fences() -> None:
     engine.put_fences(polygon_columns([1, 2, 3, 4, 5], square * 5, range(0, 20, 4), [1] * 5), 0)
     engine.put_fences(columns_of([Fence(6, Moving(disc(0.0, 0.0, 1.0)), 63, dwell=1)], 0), 0)
     engine.fixes(fixes_of([1, 1], [0, 1], [(-2.0, 0.5), (2.0, 0.5)]))
+    engine.move_fences(columns_of([Fence(6, Moving(disc(2.0, 0.0, 1.0)))], 1), np.array([1]))
     engine.withdraw([1], 2)
     many = range(1_000)  # more than there is room for at first
     engine.fixes(fixes_of(many, [3] * len(many), [(0.5, 0.5)] * len(many)))
