@@ -56,7 +56,7 @@ class Flush(Timer, frozen=True):
 
 
 class Tick(Timer, frozen=True):
-    """Presence, throttling and quotas, ten times a second."""
+    """Fences, throttling and quotas, ten times a second."""
 
 
 FLUSH, TICK = Flush(), Tick()

@@ -23,7 +23,7 @@ from support.join_targets import address, run
 
 NAMES = ["anna", "bert", "cleo", "dora", "egon", "fred"]
 STEPS = 12
-STEP_S = 0.25  # two looks at who is there
+STEP_S = 0.25  # two ticks
 PATIENCE_S = 60.0
 Log: TypeAlias = list[list[tuple[Any, ...]]]
 
