@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from urllib.request import urlopen
 import pytest
 
 from nearcast.cli import terminal
+from nearcast.cli.clients import area_of
 from nearcast.cli.main import main
 from nearcast.client import websocket
 from nearcast.server.config import Settings, default_file
@@ -150,7 +152,9 @@ def test_a_node_obeys_its_file_then_the_environment_then_its_flags(tmp_path: Pat
         (["listen", "ws://127.0.0.1:1"], 1, "cannot connect to ws://127.0.0.1:1"),
         (["listen", "ws://127.0.0.1:1", "--x", "3"], 2, "give both --x and --y"),
         (["say", "ws://127.0.0.1:1", "--x", "1", "--y", "1"], 2, "TEXT"),
-        (["say", "ws://127.0.0.1:1", "hi"], 2, "--x, --y"),
+        (["say", "ws://127.0.0.1:1", "hi"], 2, "give --x and --y, or --lon and --lat"),
+        (["listen", "ws://127.0.0.1:1", "--lon", "3"], 2, "give both --lon and --lat"),
+        (["say", "ws://127.0.0.1:1", "--lon", "3", "--lat", "4", "--x", "5", "hi"], 2, "not both"),
     ],
 )
 def test_wrong_use_is_one_clear_line(
@@ -166,6 +170,27 @@ def test_wrong_use_is_one_clear_line(
     err = capsys.readouterr().err
     assert (found, err.count("\n")) == (code, 1)
     assert says in err
+
+
+def test_on_earth_places_are_longitude_and_latitude() -> None:
+    async def story() -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = []
+        async with Server(Settings(port=0, record=False, geometry="earth")) as node:
+            url, listens = f"ws://127.0.0.1:{node.port}", asyncio.Event()
+            around = area_of(Namespace(lon=8.5, lat=47.4, r=500.0, x=None, y=None))
+            listening = asyncio.create_task(
+                terminal.listen(url, around, shown.append, most=1, report=lambda _: listens.set())
+            )
+            await listens.wait()
+            for lat in (47.41, 47.402):
+                place = area_of(Namespace(lon=8.5, lat=lat, r=None, x=None, y=None))
+                await terminal.publish(url, place, "hi")
+            await listening
+        return shown
+
+    (shown,) = asyncio.run(story())
+    assert (shown["lon"], shown["lat"]) == (8.5, 47.402)
+    assert terminal.summary_line(shown).endswith("at (8.500000, 47.402000): hi")
 
 
 def test_a_client_waits_for_a_node_that_is_just_starting() -> None:

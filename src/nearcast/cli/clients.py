@@ -16,6 +16,8 @@ in one terminal:
   nearcast listen ws://127.0.0.1:8470 --x 0 --y 0 --r 50
 in another:
   nearcast say ws://127.0.0.1:8470 --x 3 --y 4 hello
+on Earth:
+  nearcast listen ws://127.0.0.1:8470 --lon 8.54 --lat 47.37 --radius 500
 """
 
 
@@ -23,13 +25,14 @@ def add_listen(commands: Any) -> Parser:
     command: Parser = commands.add_parser(
         "listen",
         help="print the publications of an area as they are made",
-        description="Subscribe to a disc around x and y, or without them to everywhere, and print"
+        description="Subscribe to a disc around x and y, on Earth around lon and lat, or without"
+        " them to everywhere, and print"
         " each publication on a line (with --json, as a document on a line). Waits some seconds for"
         " a node that is just starting.",
         epilog=QUICK_START,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_area_arguments(command, required=False)
+    _add_area_arguments(command)
     add = command.add_argument
     add("--filter", metavar="TEXT", help="conditions on attributes: 'level >= 3'")
     add("--watch", action="store_true", help="also print who is there, who enters and who leaves")
@@ -70,7 +73,7 @@ def add_say(commands: Any) -> Parser:
         epilog=QUICK_START,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_area_arguments(command, required=True)
+    _add_area_arguments(command)
     command.add_argument("text", metavar="TEXT", help="the payload")
     command.add_argument("--name", default="", metavar="NAME", help="of the publisher")
     command.set_defaults(run=run_say)
@@ -82,9 +85,12 @@ def run_say(arguments: argparse.Namespace) -> int:
 
     from nearcast.cli import terminal
 
+    where = area_of(arguments)
+    if arguments.x is None and arguments.lon is None:
+        raise ValueError("give --x and --y, or --lon and --lat")
     number = asyncio.run(
         terminal.publish(
-            arguments.url, area_of(arguments), arguments.text,
+            arguments.url, where, arguments.text,
             name=arguments.name, token=_token(), channel=arguments.channel, report=_report,
         )
     )  # fmt: skip
@@ -93,25 +99,35 @@ def run_say(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_area_arguments(command: Parser, required: bool) -> None:
+def _add_area_arguments(command: Parser) -> None:
     add = command.add_argument
     add("url", metavar="URL", help="of a node: ws://127.0.0.1:8470; its token is $NEARCAST_TOKEN")
-    add("--x", type=float, required=required, metavar="X")
-    add("--y", type=float, required=required, metavar="Y")
+    add("--x", type=float, metavar="X")
+    add("--y", type=float, metavar="Y")
     add("--z", type=float, default=0.0, metavar="Z")
-    add("--r", type=float, metavar="R", help="radius")
+    add("--lon", type=float, metavar="LON", help="longitude in degrees, in a world on Earth")
+    add("--lat", type=float, metavar="LAT", help="latitude in degrees")
+    add("--r", "--radius", type=float, metavar="R", help="radius; on Earth in metres")
     add("--channel", default="", metavar="NAME")
 
 
 def area_of(arguments: argparse.Namespace) -> "Shape":
     from nearcast.client_protocol.geometry_json import shape_from_fields
+    from nearcast.space.earth_shapes import earth_disc, earth_point
     from nearcast.space.shapes import EVERYWHERE
 
+    lon, lat, r = arguments.lon, arguments.lat, arguments.r
+    if lon is not None or lat is not None:
+        if lon is None or lat is None:
+            raise ValueError("give both --lon and --lat")
+        if arguments.x is not None or arguments.y is not None:
+            raise ValueError("give --x and --y, or --lon and --lat, not both")
+        return earth_point(lon, lat) if r is None else earth_disc(lon, lat, r)
     if arguments.x is None and arguments.y is None and arguments.r is None:
         return EVERYWHERE
     if arguments.x is None or arguments.y is None:
         raise ValueError("give both --x and --y")
-    return shape_from_fields(arguments.x, arguments.y, arguments.z, arguments.r)
+    return shape_from_fields(arguments.x, arguments.y, arguments.z, r)
 
 
 def _report(text: str) -> None:

@@ -114,14 +114,21 @@ def notice_text(notice: ClientNotice) -> str:
 
 def message_fields(message: Message) -> dict[str, Any]:
     m = message
-    return {"message": m.publication, "from": m.source, "t": m.t, "x": m.x, "y": m.y, "z": m.z,
+    return {"message": m.publication, "from": m.source, "t": m.t, **place_fields(m),
             "payload": m.payload}  # fmt: skip
+
+
+def place_fields(one: Message | Entity) -> dict[str, Any]:
+    """Where it is: in degrees on Earth."""
+    if one.lon is not None:
+        return {"lon": one.lon, "lat": one.lat}
+    return {"x": one.x, "y": one.y, "z": one.z}
 
 
 def change_fields(change: Change) -> dict[str, Any]:
     what = "enter" if isinstance(change, Entered) else "leave"
     e: Entity = change.entity
-    return {what: e.entity, "name": e.name, "t": e.t, "x": e.x, "y": e.y, "z": e.z,
+    return {what: e.entity, "name": e.name, "t": e.t, **place_fields(e),
             "payload": e.payload}  # fmt: skip
 
 
@@ -130,7 +137,10 @@ def summary_line(shown: dict[str, Any]) -> str:
     what = next(iter(shown))
     name = printable(shown.get("name", ""))
     who = shown["from"] if what == "message" else f"{name or shown[what]} {what}s"
-    place = ", ".join(f"{shown[axis]:g}" for axis in "xyz" if axis != "z" or shown["z"])
+    if "lon" in shown:
+        place = f"{shown['lon']:.6f}, {shown['lat']:.6f}"
+    else:
+        place = ", ".join(f"{shown[axis]:g}" for axis in "xyz" if axis != "z" or shown["z"])
     payload = shown["payload"]
     text = printable(payload) if isinstance(payload, str) else to_json(payload)
     return f"{who} at ({place})" + ("" if payload is None else f": {text}")

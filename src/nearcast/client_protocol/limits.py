@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ LONGEST_TTL = 30 * 86_400.0  # seconds
 LONGEST_DWELL = 30 * 86_400.0  # seconds
 FARTHEST_OFFSET = 100_000.0  # metres, from an entity on Earth to the area that follows it
 FARTHEST_PAIR = 100_000.0  # metres on Earth
-PAIR_EVENT_NAMES: Final = ("enter", "leave", "cross")
+PAIR_EVENT_NAMES: tuple[messages.FenceEventName, ...] = ("enter", "leave", "cross")
 LONGEST_LINE = 5_000_000.0  # metres: a corridor on Earth has a vertex for each km
 
 

@@ -161,8 +161,8 @@ class ReplicatedFences:
         """All that is known in the buckets whose digests are not these; replaced sets last."""
         differ = {k for k, (a, b) in enumerate(zip(self.buckets, buckets, strict=True)) if a != b}
         found = [
-            FenceRecord(name, which, version.t, version.node, version.text)
-            for (name, which), version in self._versions.items()
+            FenceRecord(*key, version.t, version.node, version.text)
+            for key, version in self._versions.items()
             if version.key_hash % BUCKETS in differ
         ]
         return sorted(found, key=lambda record: record.id is None)
