@@ -143,7 +143,8 @@ def follow_options(request: SubscribeRequest) -> FollowOptions:
     if request.follow == "":
         return FollowOptions()
     channel = request.channel if request.follow_channel is None else request.follow_channel
-    return FollowOptions(request.follow, channel, request.area, tuple(request.offset))
+    area = replace(request.area, geometry=None)  # only in a plane, where the region has it
+    return FollowOptions(request.follow, channel, area, tuple(request.offset))
 
 
 def beside(lon: float, lat: float, east: float = 0.0, north: float = 0.0) -> tuple[float, float]:

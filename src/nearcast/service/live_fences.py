@@ -265,6 +265,7 @@ class LiveFences:
         if options.fences and options.fences not in self._sets:
             raise Refused(f"there is no set of fences {options.fences[:64]!a}")
         if key in self._groups:
+            self._check_overflow(self._groups[key])
             return
         if condition is not None and self._filtered_groups() >= FILTERS:
             raise Refused(f"this node has fences with {FILTERS} different filters already")
@@ -274,19 +275,19 @@ class LiveFences:
                 f"this node has subscriptions to sets and to pairs in {SET_GROUPS} ways already"
             )
         if options.near is not None:
-            self._check_pairs(key, subscription, options.near)
+            # The group stays, if there are not too many pairs: `begin` follows.
+            self.advance(subscription.region.since)
+            self._follow_states()
+            self._check_overflow(self._begin_group(key, subscription))
 
-    def _check_pairs(self, key: GroupKey, subscription: Subscription, near: float) -> None:
-        """The group stays, if there are not too many pairs: `begin` follows."""
-        self.advance(subscription.region.since)
-        self._follow_states()
-        group = self._begin_group(key, subscription)
-        assert group.pairs is not None
-        if group.pairs.overflowed:
-            self._end_group(group)
-            self._forget_states()
+    def _check_overflow(self, group: FenceGroup) -> None:
+        """Refused if there are too many pairs, or were for whoever else hears of the same."""
+        if group.pairs is not None and group.pairs.overflowed:
+            if not group.listeners:
+                self._end_group(group)
+                self._forget_states()
             raise Refused(
-                f"more than {self._most_pairs} pairs are within {near:g} of each other:"
+                f"more than {self._most_pairs} pairs are within {group.key[6]:g} of each other:"
                 " a smaller distance, a filter or another channel is needed"
             )
 

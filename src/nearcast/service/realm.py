@@ -255,7 +255,7 @@ class Realm:
             active = _find_subscription(client, request.subscription)
             wanted, follow = active.asked, active.follow
             if follow:
-                follow = replace(follow, area=request.area)
+                follow = replace(follow, area=replace(request.area, geometry=None))
                 region: Region | str = relative_region(request.area, self.limits, self.geometry)
             else:
                 region = checked_region(request.area, self.limits, self.geometry)
