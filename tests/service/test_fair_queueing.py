@@ -20,7 +20,13 @@ from nearcast.service import fair_queueing
 from nearcast.service.cluster.handover import Handover, OfferedClient
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.connections import Connections
-from nearcast.service.fair_queueing import AT_ONCE, DELIVERY_STEPS, PAIR_STEPS, PUBLICATION_STEPS
+from nearcast.service.fair_queueing import (
+    AT_ONCE,
+    DELIVERY_STEPS,
+    NOTICE_STEPS,
+    PAIR_STEPS,
+    PUBLICATION_STEPS,
+)
 from nearcast.service.realm import FlushDeliveries, Limits
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
@@ -452,3 +458,25 @@ def test_an_admin_sees_what_each_client_costs() -> None:
     assert bob["work_as_publisher"] == 2 * PUBLICATION_STEPS + DELIVERY_STEPS + PAIR_STEPS + 1
     assert (ann["name"], ann["publications"], ann["steps"]) == ("ann", 0, 1)
     assert ann["work_as_subscriber"] == DELIVERY_STEPS + PAIR_STEPS + 1
+
+
+def test_who_causes_many_events_at_fences_waits_for_others() -> None:
+    together = RealmHarness(recorded=False)
+    for number in range(30):
+        request = messages.SubscribeRequest(number, HERE, events=["enter", "leave"])
+        together.ask(LISTENER, request)
+    accounts = together.realm.accounts
+    for x in (0.0, 90.0):
+        together.ask(CROWD, messages.PublishRequest(x, 0.0, retain=True, name="truck"))
+        flush(together)
+        assert len(together.realm.fence_notices()) == 30
+    account = accounts.clients[together.states[CROWD].slot]
+    assert account["price"] >= 30 * NOTICE_STEPS
+    assert account["as_publisher"] >= 60 * NOTICE_STEPS
+    assert accounts.clients[together.states[LISTENER].slot]["as_subscriber"] >= 60 * NOTICE_STEPS
+    accounts.bound = 40 * NOTICE_STEPS
+    for _ in range(3):
+        together.ask(CROWD, messages.PublishRequest(0.0, 0.0, retain=True, name="truck"))
+    together.ask(BYSTANDER, SAID)
+    taken = [one.client for one in flush(together).publications]
+    assert together.states[BYSTANDER] in taken and together.realm.waiting > 0

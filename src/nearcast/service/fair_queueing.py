@@ -13,7 +13,8 @@ lowest tags are taken. So a client with few waiting publications is served at on
 others have, and none waits for ever. Each client's publications keep their order.
 """
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -22,6 +23,7 @@ from msgspec import Struct
 from numba import njit
 from numpy.typing import NDArray
 
+from nearcast.client_protocol import messages
 from nearcast.columns import grow
 from nearcast.matching.matcher import EvaluationCost, Integers
 from nearcast.service.client_state import AcceptedPublication, ClientState
@@ -31,6 +33,7 @@ FLUSH_STEPS = 2_000_000  # steps of one flush: about 20 ms
 PUBLICATION_STEPS = 500  # steps for each
 BYTES_PER_STEP = 16  # of its payload that cost a step
 DELIVERY_STEPS = 40  # and for each subscription that hears it
+NOTICE_STEPS = 500  # for each notice of a fence that it causes
 PAIR_STEPS = 4  # for each subscription whose formula or filter is asked, beside its own steps
 UNKNOWN = -1.0  # the price of a client that has not published yet
 FEW = 64  # publications of such clients that fill a flush
@@ -84,6 +87,25 @@ class Accounts:
         if effort is not None:
             charge_asked(work, self.clients, effort.publication, askers, effort.steps)
         self.work += charge(table, entities, publication, listener, work, self.clients)
+
+    def charge_notices(
+        self, notices: Sequence[tuple[ClientState, messages.Notice]], entities: Integers,
+        clients: Sequence[ClientState | None],
+    ) -> None:  # fmt: skip
+        """Charges notices of fences. Who causes many has a high price: its next publications wait
+        for those of others. `entities` and `clients` are by client slot."""
+        events = [one for _, one in notices if isinstance(one, messages.FenceNotice)]
+        caused = Counter(one.entity for one in events)
+        for slot in np.flatnonzero(np.isin(entities[: len(clients)], list(caused))).tolist():
+            client = clients[slot]
+            if client is not None:
+                account = self.clients[(client.owner or client).slot]
+                steps = NOTICE_STEPS * caused[client.entity]
+                account["price"] = max(account["price"], steps)
+                account["as_publisher"] += steps
+        for slot, count in Counter(client.slot for client, _ in notices).items():
+            self.clients[slot]["as_subscriber"] += NOTICE_STEPS * count
+        self.work += NOTICE_STEPS * len(notices)
 
 
 @njit(cache=True)

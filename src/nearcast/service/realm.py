@@ -706,7 +706,10 @@ class Realm:
 
     def fence_notices(self) -> list[tuple[ClientState, messages.Notice]]:
         """What has happened at fences until the time of the last event."""
-        return self._fences.take_notices(self.now) if len(self._fences) else []
+        notices = self._fences.take_notices(self.now) if len(self._fences) else []
+        if notices:
+            self.accounts.charge_notices(notices, self.entities, self.clients)
+        return notices
 
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
         """Notices of fences and watches, and once a second of what was withheld.
