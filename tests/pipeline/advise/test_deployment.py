@@ -58,5 +58,7 @@ def test_every_candidate_can_be_run_as_the_advice_says(
 def test_settings_are_written_only_where_the_defaults_do_not_suffice() -> None:
     node = next(each for each in make_candidates(FACTS, 512.0, 30.0) if each.name == "node")
     assert make_deployment(node, FACTS, 1.0).settings_file == ""
+    earth = replace(FACTS, geometry="earth", radius=3e6)
+    assert make_deployment(node, earth, 1.0).settings_file == 'geometry = "earth"\n'
     text = make_deployment(node, DEEP, 10.0).settings_file
     assert "clients = 180000" in text and "extent = 6000000.0" in text and "payload" not in text

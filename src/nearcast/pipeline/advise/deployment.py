@@ -14,6 +14,7 @@ from nearcast.pipeline.advise.world import WorldFacts
 from nearcast.protocols import PROTOCOLS
 from nearcast.server.config import LimitSettings
 from nearcast.sim.settings import CLUSTER
+from nearcast.trace.reader import EARTH
 
 ROOM = 2  # times as many clients and requests as were measured
 
@@ -58,22 +59,26 @@ def deploy_nodes(candidate: OverlayCandidate, facts: WorldFacts, holds_to: float
 
 
 def settings_text(facts: WorldFacts, holds_to: float) -> str:
-    """The limits that this world needs and that are not the default; "" if the defaults do."""
+    """The geometry and the limits that this world needs, if they are not the default; else ""."""
     defaults = LimitSettings()
     clients = ceil(facts.entities * max(1.0, holds_to) * ROOM)
     requests = ceil(facts.rate * 2 * ROOM)  # each publication may come with a move
     per_client = ceil(facts.subscriptions / facts.entities) * ROOM
     needed: dict[str, int | float] = {
         "clients": clients, "requests": requests, "subscriptions": per_client,
-        "channels": facts.channels * ROOM, "extent": facts.radius * ROOM,
-        "payload": ceil(facts.payload * ROOM),
+        "channels": facts.channels * ROOM, "payload": ceil(facts.payload * ROOM),
     }  # fmt: skip
+    geometry = []
+    if facts.geometry == EARTH:
+        geometry = [f'geometry = "{EARTH}"']
+    else:
+        needed["extent"] = facts.radius * ROOM
     lines = [
         f"{name} = {value}" for name, value in needed.items() if value > getattr(defaults, name)
     ]
-    if not lines:
-        return ""
-    return "\n".join(["# Limits for twice what was measured.", "[limits]", *lines, ""])
+    if lines:
+        lines = ["# Limits for twice what was measured.", "[limits]", *lines]
+    return "".join(f"{line}\n" for line in [*geometry, *lines])
 
 
 def deploy_peers(candidate: OverlayCandidate) -> Deployment:

@@ -74,6 +74,7 @@ class WorldFacts(Struct, frozen=True, kw_only=True):
     is_file: bool  # a file of fixes: interests are assumed
     radius_given: bool
     faster: float
+    geometry: str = reader.PLANE  # of its coordinates
 
     @property
     def is_deep(self) -> bool:
@@ -121,6 +122,7 @@ def prepare_world(
         facts, source=str(source), recorded_s=(last - first) / SECOND,
         window_at_s=(begin - first) / SECOND, is_file=is_file,
         radius_given=options.radius is not None, faster=options.faster,
+        geometry=reader.PLANE if is_file else reader.trace_geometry(source),
     )  # fmt: skip
     return facts, world
 
