@@ -1,0 +1,156 @@
+"""Are the events of very many fences told, exactly? A live realm is recorded and judged on Spark.
+
+Entities move among a set of polygons of 8 to 64 vertices, of which about 1.5 are over each place,
+and some discs that move; ways between two fixes are about as long as a polygon. One fix in a
+hundred has a `ttl` and is the last for a while. Two clients are told of the events: one of the
+polygons, one of the discs. The clock is played: fixes are published every 50 ms, and a tick comes
+every 100 ms. Printed: what was told, missed and spurious, how late (since it happened) and with
+which delay (since it was decided), and seconds of CPU: of the realm with recording, and of Spark.
+
+Run: python benchmarks/fence_truth.py [--fixes 1000000] [--fences 100000] [--folder FOLDER]
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
+from typing import Any
+
+import msgspec
+import numpy as np
+from join import cpu
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from nearcast.client_protocol.geometry_json import PLANE, Area
+from nearcast.client_protocol.limits import Limits
+from nearcast.client_protocol.messages import JSON, PublishRequest, SubscribeRequest
+from nearcast.matching import MATCHERS
+from nearcast.pipeline.analyse import GROUPS, analyse
+from nearcast.pipeline.spark.session import start
+from nearcast.pipeline.spark.storage import open_traces, read_result
+from nearcast.scenario import Scenario, to_json
+from nearcast.service.fence_sets import prepare_fences
+from nearcast.service.realm import Realm
+from nearcast.space.motion import SECOND
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import TraceFolder
+
+Floats = NDArray[np.float64]
+RADIUS, DENSITY = 10.0, 1.5
+FLUSH_EVERY = SECOND // 20
+ROUNDS = 50  # fixes of each entity, one a second
+DISCS = 10  # that move
+TTL_S = 0.7
+
+
+def make_features(n: int, side: float, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Polygons around their centres, with a radius that varies from vertex to vertex."""
+    for number in range(n):
+        x, y = rng.uniform(0, side, 2)
+        turn = np.sort(rng.uniform(0, 2 * np.pi, rng.integers(8, 65)))
+        radius = RADIUS * rng.uniform(0.6, 1.2, len(turn))
+        ring = np.c_[x + radius * np.cos(turn), y + radius * np.sin(turn)].tolist()
+        geometry = {"type": "Polygon", "coordinates": [[*ring, ring[0]]]}
+        yield {"type": "Feature", "id": number, "properties": {}, "geometry": geometry}
+
+
+def record(folder: Path, fixes: int, fences: int, seed: int = 1) -> dict[str, float]:
+    """Play the world and leave its trace; CPU seconds of the parts."""
+    rng, now = np.random.default_rng(seed), 1000 * SECOND
+    side = (fences * np.pi * RADIUS**2 / DENSITY) ** 0.5
+    scenario = Scenario(protocol="live", workload="live", nodes=1, seconds=float(ROUNDS + 10))
+    sink = TraceFolder(folder, to_json(scenario))
+    recorder, limits = Recorder(sink), Limits(fences=max(fences, 1))
+    realm = Realm(MATCHERS["keyed"](), limits, recorder)
+    began = process_time()
+    features = list(make_features(fences, side, rng))
+    texts = [msgspec.json.encode(feature) for feature in features]
+    prepared = prepare_fences(features, texts, limits, PLANE, numbered=True)
+    realm.change_fences(now, "polygons", prepared)
+    put = process_time() - began
+    office, other = realm.join(now, "office"), realm.join(now, "other")
+    realm.subscribe(
+        now, office, SubscribeRequest(0, fences="polygons", events=["enter", "leave", "cross"])
+    )
+    for number in range(DISCS):
+        x, y = rng.uniform(0, side, 2)
+        vx, vy = rng.normal(0, RADIUS, 2)
+        area = Area(x=float(x), y=float(y), r=5 * RADIUS, vx=float(vx), vy=float(vy))
+        options: dict[str, Any] = {"dwell": 2.0, "linger": 0.5}
+        realm.subscribe(
+            now, other, SubscribeRequest(number, area, events=["enter", "leave"], **options)
+        )
+    began = process_time()
+    play(realm, recorder, side, fixes, rng, now)
+    recorder.close()
+    sink.finish({})
+    return {"put": put, "play": process_time() - began}
+
+
+def play(
+    realm: Realm, recorder: Recorder, side: float, fixes: int, rng: np.random.Generator, now: int
+) -> None:
+    """All fixes, and afterwards some seconds for what is due."""
+    entities = [realm.join(now, f"e{n}") for n in range(max(1, fixes // ROUNDS))]
+    places = rng.uniform(0, side, (len(entities), 2))
+    flushes = SECOND // FLUSH_EVERY
+    for round_number in range(ROUNDS + 5):
+        places += rng.normal(0, RADIUS / 2, places.shape)
+        expiring = rng.random(len(entities)) < 0.01
+        absent = rng.random(len(entities)) < 0.02
+        for part in range(flushes):
+            now += FLUSH_EVERY
+            which = range(part, len(entities), flushes) if round_number < ROUNDS else ()
+            for n in which:
+                if not absent[n]:
+                    x, y = places[n].tolist()
+                    ttl = TTL_S if expiring[n] else None
+                    realm.publish(entities[n], PublishRequest(x, y, retain=True, ttl=ttl), JSON)
+            while realm.waiting:
+                realm.flush(now)
+                realm.fence_notices()
+            if part % 2:
+                realm.tick(now)
+        recorder.flush()
+
+
+def judge(spark: SparkSession, trace: Path, out: Path) -> list[dict[str, Any]]:
+    """The rows of `fence_totals`."""
+    traces = open_traces([trace])
+    analyse(spark, traces, out, jobs=GROUPS["fences"])
+    return read_result(out, "fence_totals", traces[0].run)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--fixes", type=int, default=1_000_000)
+    parser.add_argument("--fences", type=int, default=100_000)
+    parser.add_argument("--folder", type=Path, help="keep the trace and the results here")
+    arguments = parser.parse_args()
+    with TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        took = record(folder / "trace", arguments.fixes, arguments.fences)
+        print(f"fences put: {took['put']:.1f} s of CPU; played: {took['play']:.1f} s", flush=True)
+        spark = start("local[2]")
+        began, spent = perf_counter(), cpu(os.getpid())
+        rows = judge(spark, folder / "trace", folder / "results")
+        spent, wall = cpu(os.getpid()) - spent, perf_counter() - began
+        spark.stop()
+    names = ("told", "missed", "spurious", "unsettled")
+    times = ("late_p50_ms", "late_p99_ms", "delay_p50_ms", "delay_p99_ms", "delay_max_ms")
+    print(f"{'event':8}" + "".join(f"{name:>14}" for name in (*names, *times)))
+    for row in sorted(rows, key=lambda row: row["kind"]):
+        shown = [f"{row[name]:>14,}" for name in names]
+        shown += [f"{'' if row[name] is None else f'{row[name]:.1f}':>14}" for name in times]
+        print(f"{row['kind']:8}" + "".join(shown))
+    print(f"judged on Spark in {wall:.1f} s, {spent:.1f} s of CPU")
+    wrong = sum(row["missed"] + row["spurious"] for row in rows)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
