@@ -432,3 +432,21 @@ def test_without_fences_nothing_is_kept() -> None:
     here.drive((0.0, 0.0))
     here.realm.flush(here.now)
     assert here.realm._states.changes is None
+
+
+def test_who_is_withdrawn_while_lingering_and_comes_back_has_not_left() -> None:
+    """Whoever is back is the same entity, with another state."""
+    here = world()
+    here.fence(linger=5.0)
+    here.drive((0.0, 0.0))
+    assert kinds(here.flush()) == ["enter"]
+    here.drive((9.0, 0.0))
+    assert here.flush() == []
+    here.ask(TRUCK, WithdrawRequest())
+    here.drive((0.5, 0.0))
+    assert here.flush() == []
+    assert here.tick(10.0) == []
+    here.drive((9.0, 0.0))
+    assert here.flush() == []
+    here.ask(TRUCK, WithdrawRequest())
+    assert kinds(here.tick(10.0)) == ["leave"]

@@ -153,3 +153,19 @@ def test_withdrawing_ends_it_at_once(here: ExpiryWorld) -> None:
 def test_what_cannot_expire_is_refused(here: ExpiryWorld, fields: dict[str, Any], why: str) -> None:
     with pytest.raises(Refused, match=why):
         here.publish(**fields)
+
+
+def test_a_state_that_the_flush_replaces_does_not_end_in_between(here: ExpiryWorld) -> None:
+    """Its time is over after the last look, while the next state waits already."""
+    here.ask(WATCHER, SubscribeRequest(1, HERE, events=["enter", "leave"]))
+    here.publish(ttl=1.0)
+    here.flush()
+    here.pass_time(0.9)
+    here.tick()
+    here.publish(ttl=1.0)
+    here.pass_time(0.2)
+    assert [notice.event for notice in here.flush()] == ["leave", "enter"]
+    assert here.near() == ["client 1"]
+    here.pass_time(2.0)
+    assert [notice.event for notice in here.tick()] == ["leave"]
+    assert here.near() == []

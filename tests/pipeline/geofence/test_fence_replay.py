@@ -6,9 +6,73 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearcast.space.motion import SECOND
+from nearcast.fences.events import FenceKind, LeaveReason
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Subscription
+from nearcast.space.motion import SECOND, Moving
+from nearcast.space.outline_shapes import polygon
+from nearcast.space.shapes import Shape, disc, point
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.schema import FENCE_KINDS
+from nearcast.trace.sinks import MemoryTrace
 from support.examples import examples
+from support.fence_oracle import Disc, Fix, Polygon, fix_events, pair_events, transitions
+from support.fence_worlds import NEVER, durations, histories
+from support.fence_worlds import discs as oracle_discs
+from support.fence_worlds import rectangles as oracle_rectangles
 from support.recorded_realms import replayed, run_realm, told_events
+
+LATE = 2**40
+ALL_EVENTS = ("enter", "leave", "cross", "inside", "outside")
+REASONS = {LeaveReason.LEFT: "left", LeaveReason.EXPIRED: "expired"}
+
+
+def shape_of(area: Disc | Polygon) -> Shape:
+    if isinstance(area, Disc):
+        return disc(area.x, area.y, area.r)
+    return polygon([[(float(x), float(y)) for x, y in ring] for ring in area.rings])
+
+
+areas = st.one_of(
+    oracle_discs,
+    oracle_rectangles.filter(lambda one: len(set(one.rings[0])) == 4),
+)
+
+
+@given(
+    st.lists(st.tuples(areas, st.one_of(st.none(), durations), durations), max_size=3),
+    st.lists(histories(), min_size=1, max_size=3),
+)
+@examples(150)
+def test_expected_events_are_those_of_the_definition(
+    fences: list[Any], entities: list[list[Fix]]
+) -> None:
+    """Of a trace that no node has made: fences from the beginning, and fixes of some entities."""
+    trace = MemoryTrace()
+    recorder = Recorder(trace)
+    for number, (area, dwell, linger) in enumerate(fences):
+        region = Moving(shape_of(area))
+        wanted = Subscription(number, 99, region)
+        events = (*ALL_EVENTS, "dwell") if dwell is not None else ALL_EVENTS
+        recorder.fence_interest(0, wanted, "", events, dwell, linger)
+        recorder.fence_area(0, 99, number, region)
+    rows = [(fix, entity) for entity, fixes in enumerate(entities) for fix in fixes]
+    for publication, (fix, entity) in enumerate(sorted(rows, key=lambda row: row[0].t)):
+        place = point(float(fix.place[0]), float(fix.place[1]))
+        recorder.published(Publication(publication, entity, fix.t, place))
+        ttl = None if fix.ttl == NEVER else fix.ttl
+        recorder.states_made(fix.t, [entity], [publication], [ttl])
+    recorder.close()
+    expected = Counter[Any]()
+    for entity, fixes in enumerate(entities):
+        for number, (area, dwell, linger) in enumerate(fences):
+            moves = transitions(area, fixes, LATE)
+            for one in pair_events(moves, dwell, linger, LATE) + fix_events(area, fixes):
+                reason = REASONS[LeaveReason(one.reason)] if one.kind == FenceKind.LEAVE else None
+                t_out = one.t_out if one.kind == FenceKind.CROSS else None
+                kind = FENCE_KINDS[one.kind]
+                expected[99, number, None, entity, kind, reason, one.t, t_out, one.known] += 1
+    assert Counter(event[:-1] for event in replayed(trace, LATE)) == expected
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4))

@@ -1,6 +1,7 @@
 """What was told of fences is judged on Spark as in plain Python: of live runs, and with faults."""
 
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -120,3 +121,16 @@ def test_a_trace_without_fences_has_no_such_tables(spark: SparkSession, tmp_path
     write_realm(here, tmp_path / "plain")
     assert judge(spark, tmp_path / "plain", tmp_path / "out") == {"plain": {}}
     assert not (tmp_path / "out" / "fence_totals").exists()
+
+
+def test_the_benchmark_in_small(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    benchmark = import_module("fence_truth")
+    monkeypatch.setattr(benchmark, "ROUNDS", 6)
+    benchmark.record(tmp_path / "trace", fixes=1200, fences=150)
+    rows = benchmark.judge(spark, tmp_path / "trace", tmp_path / "out")
+    assert {row["kind"] for row in rows} >= {"enter", "leave", "cross", "dwell"}
+    assert sum(row["told"] for row in rows) > 200
+    assert sum(row["missed"] + row["spurious"] for row in rows) == 0
