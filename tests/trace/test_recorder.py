@@ -128,6 +128,52 @@ def record_extremes(recorder: Recorder) -> dict[str, list[dict[str, Any]]]:
             {"t": LATE, "node": LAST_ID, "fact": "", "about": None, "value": None},
             {"t": LATE, "node": LAST_ID, "fact": "zero", "about": 0, "value": 0.0},
         ],
+        **record_fences(recorder),
+    }  # fmt: skip
+
+
+def record_fences(recorder: Recorder) -> dict[str, list[dict[str, Any]]]:
+    """The same for states and fences."""
+    recorder.states_made(0, [0, LAST_ID], [LAST_ID, 0], [None, LATE])
+    recorder.state_ended(LATE, LAST_ID, 0)
+    wanted = Subscription(LAST_ID, 0, Moving(point(0.0, 0.0)), Filter('a == "é"'), ODD, True)
+    recorder.fence_interest(0, wanted, ODD, ("enter", "dwell"), LATE, 0)
+    recorder.fence_interest_ended(LATE, 0, LAST_ID)
+    walk = path(disc(0, 0, 1), [(1.0, 0.0, 0.0), (1.0, 2.0, 0.0)], 1.0).stamped(5)
+    recorder.fence_area(5 + 1_000_000, 0, LAST_ID, walk)
+    recorder.set_fence(LATE, ODD, '"é"', None)
+    place = (HUGE, -HUGE, TINY)
+    recorder.fence_event(LATE, 0, LAST_ID, None, 0, "leave", "gone", 0, None, place)
+    recorder.fence_event(LATE, 0, LAST_ID, ODD, 0, "cross", None, 0, LATE, place)
+    axes = dict(zip("xyz", place, strict=True))
+    told = {"t": LATE, "node": 0, "subscription": LAST_ID, "entity": 0, "event_t": 0, **axes}
+    second = walk.legs[1]
+    return {
+        "states": [
+            {"t": 0, "node": 0, "publication": LAST_ID, "ttl": None, "ended": False},
+            {"t": 0, "node": LAST_ID, "publication": 0, "ttl": LATE, "ended": False},
+            {"t": LATE, "node": LAST_ID, "publication": 0, "ttl": None, "ended": True},
+        ],
+        "fence_interests": [
+            {"t": 0, "node": 0, "subscription": LAST_ID, "set": ODD, "events": "enter,dwell",
+             "dwell": LATE, "linger": 0, "channel": ODD, "filter": 'a == "é"', "echo": True,
+             "ended": False},
+            {"t": LATE, "node": 0, "subscription": LAST_ID, "set": None, "events": "",
+             "dwell": None, "linger": 0, "channel": "", "filter": None, "echo": False,
+             "ended": True},
+        ],
+        "fence_areas": [  # the first leg is over
+            {"t": 5 + 1_000_000, "node": 0, "subscription": LAST_ID, "set": None, "fence": None,
+             **shape_columns(second.shape, "disc"), **NO_MOTION, "vx": second.velocity[0],
+             "vy": 1.0, "since": second.since, "until": second.until, "ended": False},
+            {"t": LATE, "node": 0, "subscription": None, "set": ODD, "fence": '"é"', "since": 0,
+             **shape_columns(point(0.0, 0.0), "point"), **NO_MOTION, "until": None,
+             "ended": True},
+        ],
+        "fence_events": [
+            {**told, "fence": None, "kind": "leave", "reason": "gone", "out_t": None},
+            {**told, "fence": ODD, "kind": "cross", "reason": None, "out_t": LATE},
+        ],
     }  # fmt: skip
 
 
@@ -160,6 +206,12 @@ def test_the_schema_is_the_one_of_the_design() -> None:
         "positions": "t node x y z",
         "views": "t node other x y z",
         "notes": "t node fact about? value?",
+        "states": "t node publication ttl? ended",
+        "fence_interests": "t node subscription set? events dwell? linger channel filter? echo"
+        " ended",
+        "fence_areas": "t node subscription? set? fence? since shape x y z rx ry rz vx vy vz"
+        " gx gy gz until? outline? ended",
+        "fence_events": "t node subscription fence? entity kind reason? event_t out_t? x y z",
     }
     kinds = {field.name: str(field.type) for schema in TABLES.values() for field in schema}
     assert {kinds[name] for name in ("shape", "channel", "kind", "fact", "filter")} == {"string"}

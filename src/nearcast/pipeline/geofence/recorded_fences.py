@@ -137,13 +137,15 @@ def _interests(
         if row["ended"]:
             yield t, InterestEnds(number)
             continue
-        ends = later["t"] if later and later["subscription"] == number else FOREVER
+        until = FOREVER
+        if later is not None and later["subscription"] == number:
+            until = later["t"]
         area = own.pop((number, t), None)
         if row["set"] is None and area is None:
             continue  # a row of it is damaged: nothing is known of it
         yield t, FenceInterest(
             number, row["node"], row["set"], _kinds(row["events"]), row["dwell"], row["linger"],
-            row["channel"], row["filter"], row["echo"], ends, area,
+            row["channel"], row["filter"], row["echo"], until, area,
         )  # fmt: skip
 
 
