@@ -87,7 +87,8 @@ def test_referenced_tables_are_written_first(
     monkeypatch.setattr(os, "replace", noted)
     folder.write(tables())
     assert named == [
-        "interests", "publications", "notes", "positions", "views", "messages", "deliveries",
+        "interests", "fence_interests", "fence_areas", "publications", "states", "notes",
+        "positions", "views", "messages", "deliveries", "fence_events",
     ]  # fmt: skip
 
 
