@@ -94,8 +94,10 @@ class Accounts:
     ) -> None:  # fmt: skip
         """Charges notices of fences. Who causes many has a high price: its next publications wait
         for those of others. `entities` and `clients` are by client slot."""
-        events = [one for _, one in notices if isinstance(one, messages.FenceNotice)]
-        caused = Counter(one.entity for one in events)
+        events = [
+            (client, one) for client, one in notices if isinstance(one, messages.FenceNotice)
+        ]
+        caused = Counter(one.entity for _, one in events)
         for slot in np.flatnonzero(np.isin(entities[: len(clients)], list(caused))).tolist():
             client = clients[slot]
             if client is not None:
@@ -103,9 +105,9 @@ class Accounts:
                 steps = NOTICE_STEPS * caused[client.entity]
                 account["price"] = max(account["price"], steps)
                 account["as_publisher"] += steps
-        for slot, count in Counter(client.slot for client, _ in notices).items():
+        for slot, count in Counter(client.slot for client, _ in events).items():
             self.clients[slot]["as_subscriber"] += NOTICE_STEPS * count
-        self.work += NOTICE_STEPS * len(notices)
+        self.work += NOTICE_STEPS * len(events)
 
 
 @njit(cache=True)

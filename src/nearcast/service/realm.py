@@ -63,9 +63,10 @@ from nearcast.service.retained_state import (
 )  # fmt: skip
 from nearcast.service.state_expiry import StateExpiry
 from nearcast.service.state_listing import closest_first, list_states
+from nearcast.service.state_recording import record_ended_states, record_states
 from nearcast.service.subscription_cost import check_cost
 from nearcast.service.throttling import KEPT, Throttle, check_throttle_options
-from nearcast.space.motion import SECOND, Time
+from nearcast.space.motion import Time
 from nearcast.trace.recorder import Recorder
 
 __all__ = [
@@ -529,27 +530,13 @@ class Realm:
             self._recorder.published_many(
                 publications, publication_ids(accepted), taken.attributes, taken.table["size"]
             )
-            self._record_states(t, taken)
+            record_states(self._recorder, t, self._states, accepted, taken.table)
         self._release_feeds()
         self._move_followers()
         return deliveries
 
-    def _record_states(self, t: Time, taken: FlushInput) -> None:
-        """Which of these publications are states now, and for how long."""
-        retained = (taken.accepted[i] for i in np.flatnonzero(taken.table["retain"]).tolist())
-        made = [one for one in retained if self._states.keeps(one)]
-        if made and self._recorder:
-            lives = [one.request.ttl for one in made]
-            self._recorder.states_made(
-                t, [one.client.entity for one in made], [one.id for one in made],
-                [None if ttl is None else round(ttl * SECOND) for ttl in lives],
-            )  # fmt: skip
-
     def _record_ended_states(self) -> None:
-        if self._recorder and self._states.ended:
-            for entity, publication in self._states.ended:
-                self._recorder.state_ended(self.now, entity, publication)
-            self._states.ended.clear()
+        if self._recorder and record_ended_states(self._recorder, self.now, self._states):
             self._flushed = self.now  # fences that change next do so later, as the trace has it
 
     def _release_feeds(self) -> None:
