@@ -1,0 +1,36 @@
+"""A form of outlines has its home in `space`: engines, overlays, traces and the truth ask there."""
+
+import ast
+from pathlib import Path
+
+import nearcast
+
+SOURCE = Path(nearcast.__file__).parent
+FORMS = {"Form", "POLYGON", "CORRIDOR", "SECTOR"}
+# Who tells forms apart nevertheless. A new form needs them only to be crossed and written, too:
+# found by its box and decided by `contains_point` or `touches_outline`, it works everywhere else.
+KNOWN = {
+    "fences/areas.py": "the longitudes of a polygon on Earth",
+    "fences/crossings.py": "where a way meets the border of each form",
+    "fences/fence_index.py": "ways are straight in degrees to polygons on Earth",
+    "fences/slabs.py": "polygons with many edges are cut into slabs",
+    "fences/sound_polygons.py": "polygons are checked in bulk",
+    "client_protocol/earth_json.py": "an area as a client wrote it",
+    "client_protocol/geometry_json.py": "an area as a client wrote it",
+}
+
+
+def test_only_space_and_these_modules_tell_forms_apart() -> None:
+    found = set()
+    for file in SOURCE.rglob("*.py"):
+        name = file.relative_to(SOURCE).as_posix()
+        nodes = ast.walk(ast.parse(file.read_text()))
+        imported = {
+            alias.name
+            for node in nodes
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nearcast.space")
+            for alias in node.names
+        }
+        if imported & FORMS and not name.startswith("space/"):
+            found.add(name)
+    assert found == set(KNOWN)
