@@ -28,7 +28,7 @@ from nearcast.errors import Refused
 from nearcast.fences.events import FenceKind, LeaveReason
 from nearcast.matching import MATCHERS
 from nearcast.service import live_fences
-from nearcast.service.live_fences import KIND_NAMES
+from nearcast.service.fence_groups import KIND_NAMES
 from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND
 from support.examples import examples

@@ -94,9 +94,7 @@ class Accounts:
     ) -> None:  # fmt: skip
         """Charges notices of fences. Who causes many has a high price: its next publications wait
         for those of others. `entities` and `clients` are by client slot."""
-        events = [
-            (client, one) for client, one in notices if isinstance(one, messages.FenceNotice)
-        ]
+        events = [(client, one) for client, one in notices if isinstance(one, messages.FenceNotice)]
         caused = Counter(one.entity for _, one in events)
         for slot in np.flatnonzero(np.isin(entities[: len(clients)], list(caused))).tolist():
             client = clients[slot]

@@ -15,20 +15,18 @@ engine can solve for it is compared at every tick instead (`compared_watches`).
 
 from collections.abc import Iterable, Sequence
 from itertools import count
-from math import inf, isnan, nan
-from typing import Any, NamedTuple, TypeAlias
+from math import isnan, nan
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import EARTH, Geometry
-from nearcast.client_protocol.limits import LONGEST_LINGER, Limits
+from nearcast.client_protocol.limits import Limits
 from nearcast.client_protocol.messages import FeatureId
-from nearcast.columns import SlotAllocator
 from nearcast.errors import Refused
-from nearcast.fences.areas import ENTER_AND_LEAVE, NEVER, Fence, FenceColumns, columns_of
-from nearcast.fences.event_columns import write_events
+from nearcast.fences.areas import ENTER_AND_LEAVE, Fence, columns_of
 from nearcast.fences.events import (
     FENCE_ADDED,
     FENCE_REMOVED,
@@ -37,14 +35,23 @@ from nearcast.fences.events import (
     FixColumns,
     LeaveReason,
 )
-from nearcast.fences.fence_index import COMES
-from nearcast.fences.fence_state import FenceEngine
-from nearcast.fences.near_pairs import NearPairs
 from nearcast.matching import MATCHERS
-from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Formula, Subscription, region_evolves
 from nearcast.service.client_state import ActiveSubscription, ClientState, FenceOptions
 from nearcast.service.compared_watches import WatchComparison
+from nearcast.service.fence_groups import (
+    KIND_NAMES,
+    FeedNumbers,
+    FenceEntity,
+    FenceGroup,
+    FenceListener,
+    GroupKey,
+    InFence,
+    bounded,
+    group_key,
+    inside_events,
+    kinds_of,
+)
 from nearcast.service.fence_recording import FenceRecording
 from nearcast.service.fence_sets import FenceSet, PreparedFences
 from nearcast.service.retained_state import (
@@ -57,145 +64,23 @@ from nearcast.service.retained_state import (
 from nearcast.service.watches import Watch, Watches
 from nearcast.space.earth import lon_lat
 from nearcast.space.motion import FOREVER, SECOND, Moving, Path, Time
-from nearcast.space.shapes import LARGEST, ShapeKind
+from nearcast.space.shapes import ShapeKind
 from nearcast.trace.recorder import Recorder
 
 NOBODY = -1  # as subscriber: nobody's own publications
 FILTERS = 256  # different ones of fences on one node: each state is judged by all of them
 WATCH_FILTERS = 128  # of these, watches begin only so many; others are compared
 MOVING_WATCHES = 8  # with fences that move by themselves: engines look at each at every fix
-KIND_NAMES: tuple[messages.FenceEventName, ...] = (
-    "leave", "cross", "enter", "dwell", "inside", "outside",
-)  # fmt: skip
 REASONS: dict[int, messages.LeaveReasonName] = {
     LeaveReason.LEFT: "left",
     LeaveReason.EXPIRED: "expired",
     LeaveReason.GONE: "gone",
     LeaveReason.FENCE_REMOVED: "removed",
 }
-LINGER = 0.3  # seconds, of a watch, if its client does not say
 LACKING = 8  # watches that are looked at in one tick because there is room again
 FILTERED = 500  # states at most for which the filter of a new watch is asked at once
 SET_GROUPS = 256  # of one node: each has an engine with all fences of its set
-# Channel and filter; of a set also its name, kinds, dwell and linger.
-# The distance is that of pairs; 0: none.
-GroupKey: TypeAlias = tuple[str, str | None, str, int, Time, Time, float]
 ToldNotices: TypeAlias = list[tuple[ClientState, messages.Notice]]
-
-
-class FenceListener(NamedTuple):
-    """Who is told about a fence, and which kinds of events, as bits."""
-
-    client: ClientState
-    active: ActiveSubscription
-    kinds: int
-    watch: Watch | None = None
-
-    def counts(self, entity: "FenceEntity") -> bool:
-        """A client's own entity counts if it also wants its own publications, but in no watch; one
-        that the area follows does not, because it is always inside."""
-        if self.active.follow.is_about(entity.entity, entity.name):
-            return False
-        echo = self.active.subscription.echo and self.watch is None
-        return entity.entity != self.client.entity or echo
-
-
-class FenceEntity(NamedTuple):
-    """Whom a number of the engines stands for: one entity on one channel."""
-
-    feed: int
-    entity: int
-    name: str
-    channel: str
-
-
-class InFence(NamedTuple):
-    """A feed whose entity is inside of a fence, and which one of a set that is."""
-
-    feed: int
-    fence: FeatureId | None
-    other: int | None = None  # of a pair: the other's feed
-
-
-class FenceGroup:
-    """Fences with the same channel and filter, of single subscriptions or of a set; or pairs of
-    entities, whose engine has the other entity in place of a fence."""
-
-    def __init__(self, number: int, key: GroupKey, earth: bool, most_pairs: int) -> None:
-        self.engine = FenceEngine(earth)
-        self.number, self.key = number, key
-        self.channel, self.filter, self.set_name = key[:3]
-        self.listeners: dict[int, FenceListener] = {}  # by fence, or by subscription slot if shared
-        self.pairs: NearPairs | None = None
-        if key[6]:
-            self.pairs = NearPairs(key[6], most_pairs, key[3], earth)
-        self.shared = bool(self.set_name or key[6])  # by its listeners
-
-    @property
-    def rules(self) -> FenceEngine | NearPairs:
-        """What takes fixes."""
-        return self.pairs or self.engine
-
-    def who(self, fence: int) -> Iterable[FenceListener]:
-        """Whoever listens to this fence."""
-        return self.listeners.values() if self.shared else (self.listeners[fence],)
-
-    def with_options(self, columns: FenceColumns) -> FenceColumns:
-        """The fences of a set as this group asks about them."""
-        areas = columns.areas.copy()
-        areas["kinds"], areas["dwell"], areas["linger"] = self.key[3:6]
-        return columns._replace(areas=areas)
-
-
-class FeedNumbers:
-    """The numbers by which engines know feeds. An entity that is back soon has its old one: it may
-    linger still."""
-
-    def __init__(self) -> None:
-        self.entities: dict[int, FenceEntity] = {}
-        self._numbers: dict[int, int] = {}  # by feed
-        self._known: dict[tuple[int, str], int] = {}  # by entity and channel
-        self._slots = SlotAllocator()
-        # When numbers of feeds that have ended are to be used again, the earliest first.
-        self._ended: dict[int, Time] = {}
-
-    def of_states(self, made: StatesMade) -> Integers:
-        """A number for each of these states."""
-        numbers = []
-        for feed, one in zip(made.table["feed"].tolist(), made.accepted, strict=True):
-            number = self._numbers.get(feed)
-            if number is None:
-                client = one.client
-                key = client.entity, one.request.channel
-                number = self._known.get(key)
-                if number is None:
-                    number = self._known[key] = self._slots.take()
-                self._ended.pop(number, None)
-                self._numbers[feed] = number
-                self.entities[number] = FenceEntity(feed, key[0], client.name, key[1])
-            numbers.append(number)
-        return np.array(numbers, np.int64)
-
-    def is_current(self, number: int) -> bool:
-        """Does the feed with this number still have a state?"""
-        return self._numbers.get(self.entities[number].feed) == number
-
-    def end(self, feed: int, now: Time) -> int | None:
-        """The feed has ended. Its number, if it has one; nobody may linger longer than allowed."""
-        number = self._numbers.pop(feed, None)
-        if number is not None:
-            self._ended[number] = now + round(LONGEST_LINGER * SECOND)
-        return number
-
-    def release(self, now: Time) -> None:
-        """Use numbers again about which nothing can be reported any more."""
-        while self._ended:
-            number, moment = next(iter(self._ended.items()))
-            if moment >= now:
-                break
-            entity = self.entities.pop(number)
-            del self._ended[number], self._known[entity.entity, entity.channel]
-            self._slots.give(number)
 
 
 class LiveFences:
@@ -804,50 +689,3 @@ class LiveFences:
             lon, lat = lon_lat(x, y, z)
             return messages.FencePlace(lon=lon, lat=lat)
         return messages.FencePlace(x, y, z)
-
-
-def group_key(subscription: Subscription, options: FenceOptions, linger: float) -> GroupKey:
-    """Subscriptions with the same key share an engine."""
-    condition = None if subscription.filter is None else subscription.filter.text
-    if options.near is not None:
-        return subscription.channel, condition, "", kinds_of(options), 0, 0, options.near
-    if not options.fences:
-        return subscription.channel, condition, "", 0, 0, 0, 0.0
-    dwell = NEVER if options.dwell is None else round(options.dwell * SECOND)
-    kinds = kinds_of(options) | ENTER_AND_LEAVE
-    lingers = round(linger * SECOND)
-    return subscription.channel, condition, options.fences, kinds, dwell, lingers, 0.0
-
-
-def bounded(leg: Moving) -> Moving:
-    """The same, where a half-extent without bounds reaches beyond all places."""
-    shape = leg.shape
-    if inf not in (shape.rx, shape.ry):
-        return leg
-    rx, ry = min(shape.rx, LARGEST), min(shape.ry, LARGEST)
-    return replace(leg, shape=replace(shape, rx=rx, ry=ry))
-
-
-def inside_events(engine: FenceEngine, now: Time) -> FenceEvents:
-    """Who is in which fence of this engine that stands still, as if the fences were new."""
-    rows = engine.last.everybody(COMES, FENCE_ADDED, now)
-    visits = engine.index.find(rows)
-    areas = engine.index.areas[visits["slot"]]
-    visits["slot"], areas["dwell"] = np.arange(len(visits)), NEVER
-    return write_events(rows, visits, areas)
-
-
-def kinds_of(options: FenceOptions) -> int:
-    """The events as bits of an engine."""
-    names = {*options.events, *(("dwell",) if options.dwell is not None else ())}
-    return sum(1 << KIND_NAMES.index(name) for name in names)
-
-
-def fence_options(request: messages.SubscribeRequest) -> tuple[FenceOptions, float]:
-    """What it asks as a fence, if anything, and its linger. `watch` asks for two events."""
-    if request.watch:
-        options, linger = FenceOptions(("enter", "leave"), watch=True), LINGER
-    else:
-        events, linger = tuple(request.events), 0.0
-        options = FenceOptions(events, request.dwell, request.fences, near=request.near)
-    return options, linger if request.linger is None else request.linger

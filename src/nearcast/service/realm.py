@@ -46,10 +46,11 @@ from nearcast.service.client_state import (
     publication_ids,
 )
 from nearcast.service.fair_queueing import Accounts, Backlog
+from nearcast.service.fence_groups import fence_options
 from nearcast.service.fence_sets import FenceSet, PreparedFences
 from nearcast.service.flush_input import FlushInput
 from nearcast.service.following import Following, follow_options
-from nearcast.service.live_fences import LiveFences, fence_options
+from nearcast.service.live_fences import LiveFences
 from nearcast.service.path_legs import PathLegs
 from nearcast.service.retained_state import (
     PUBLICATION_DTYPE,
