@@ -64,7 +64,7 @@ class FenceRecording:
         if is_judged(active):
             self._waiting.append((active, notice, place))
 
-    def write_told(self, now: Time) -> None:
+    def write_waiting(self, now: Time) -> None:
         """All that has waited is told now."""
         waiting, self._waiting = self._waiting, []
         for active, notice, place in waiting:

@@ -119,7 +119,7 @@ class LiveFences:
         notices, self._notices = self._notices, []
         errors, self._errors = self._errors, []
         if self._recording:
-            self._recording.write_told(now)
+            self._recording.write_waiting(now)
         return [*notices, *errors, *self._watches.take_notices()]
 
     def tick(self, now: Time) -> None:
