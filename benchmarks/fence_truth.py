@@ -67,9 +67,8 @@ def record(folder: Path, fixes: int, fences: int, seed: int = 1) -> dict[str, fl
     recorder, limits = Recorder(sink), Limits(fences=max(fences, 1))
     realm = Realm(MATCHERS["keyed"](), limits, recorder)
     began = process_time()
-    features = list(make_features(fences, side, rng))
-    texts = [msgspec.json.encode(feature) for feature in features]
-    prepared = prepare_fences(features, texts, limits, PLANE, numbered=True)
+    texts = [msgspec.json.encode(feature) for feature in make_features(fences, side, rng)]
+    prepared = prepare_fences(texts, limits, PLANE, numbered=True)
     realm.change_fences(now, "polygons", prepared)
     put = process_time() - began
     office, other = realm.join(now, "office"), realm.join(now, "other")

@@ -42,7 +42,7 @@ class FenceRealm(RealmHarness):
         if not isinstance(request, messages.FencesRequest):
             return super().ask(client, request)
         texts = [msgspec.json.encode(feature) for feature in request.features]
-        prepared = prepare_fences(request.features, texts, Limits(), PLANE, False)
+        prepared = prepare_fences(texts, Limits(), PLANE, False)
         return self.realm.change_fences(self.now, request.name, prepared, request.remove)
 
     def flush(self) -> None:

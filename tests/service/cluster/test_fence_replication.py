@@ -131,7 +131,7 @@ def prepared(*places: tuple[Any, float, float], limits: Limits = Limits()) -> Pr
         for which, x, y in places
     ]  # fmt: skip
     texts = [json.dumps(one).encode() for one in features]
-    return prepare_fences(features, texts, limits, PLANE, False)
+    return prepare_fences(texts, limits, PLANE, False)
 
 
 def test_features_of_other_nodes_are_entered_and_left() -> None:
