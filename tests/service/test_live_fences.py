@@ -446,6 +446,8 @@ def test_who_is_withdrawn_while_lingering_and_comes_back_has_not_left() -> None:
     here.drive((0.5, 0.0))
     assert here.flush() == []
     assert here.tick(10.0) == []
+    here.drive((0.5, 0.0))
+    assert here.flush() == []
     here.drive((9.0, 0.0))
     assert here.flush() == []
     here.ask(TRUCK, WithdrawRequest())

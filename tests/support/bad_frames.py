@@ -177,7 +177,7 @@ async def nothing_left(node: Server) -> None:
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     assert others == []
     realm = node.realm
-    assert (len(realm._subscription_slots), realm._watchers, realm._throttled) == (0, {}, {})
+    assert (len(realm._subscription_slots), len(realm._fences), realm._throttled) == (0, 0, {})
     async with asyncio.timeout(60):  # picows keeps one that broke the protocol for a moment
         while _sessions(node):
             await asyncio.sleep(0.2)

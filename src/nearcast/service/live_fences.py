@@ -302,8 +302,8 @@ class LiveFences:
             self._extended = set(self._states.extended())
 
     def _forget_states(self) -> None:
-        """They need not be, if there is no fence."""
-        if not len(self):
+        """They need not be, if there is no fence, and none about to be."""
+        if not len(self) and not self._groups:
             self._states.changes = None
             self._numbers = FeedNumbers()
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType
 
-from nearcast.fences.areas import NEVER
+from nearcast.fences.areas import NEVER, join_columns
 from nearcast.fences.events import FenceKind, LeaveReason
 from nearcast.pipeline.geofence import fence_history
 from nearcast.pipeline.geofence.fence_history import (
@@ -23,7 +23,6 @@ from nearcast.pipeline.geofence.fence_history import (
 from nearcast.pipeline.geofence.packed_fences import (
     PackedFences,
     SentFences,
-    joined,
     send_fences,
     texts,
 )
@@ -36,7 +35,7 @@ LATE = 2**40
 
 
 def packed(shapes: list[Any]) -> SentFences:
-    columns = joined([put_area(number, shape) for number, shape in enumerate(shapes)])
+    columns = join_columns([put_area(number, shape) for number, shape in enumerate(shapes)])
     fences = PackedFences(columns, texts([f"fence {n}" for n in range(len(shapes))]), {})
     spark: Any = None  # nothing is sent
     return send_fences(spark, fences)

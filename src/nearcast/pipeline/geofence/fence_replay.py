@@ -326,6 +326,4 @@ def give_fixes(engine: FenceEngine, fixes: FixColumns, passes: Any) -> Iterator[
         for number, t in zip(fixes.entity[part].tolist(), fixes.t[part].tolist(), strict=True):
             if engine.due() < t:
                 yield engine.advance(t - 1)
-            rejected = engine.withdraw([number], t)
-            rejected["reason"] = LEFT
-            yield rejected
+            yield engine.withdraw([number], t, LEFT)
