@@ -1,4 +1,4 @@
-"""The seven tables that a run leaves: the public, versioned contract between running and counting.
+"""The tables that a run leaves: the public, versioned contract between running and counting.
 
 Times are microseconds, identifiers lie in [0, 2**53), coordinates are doubles; a column is never
 null unless it is marked with a question mark. Anyone may write a trace, and readers of all kinds
