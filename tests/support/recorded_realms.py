@@ -137,8 +137,12 @@ def run_realm(seed: int, steps: int = 60) -> FenceRealm:
     for client in range(2):
         for number in range(2):
             here.ask(client, messages.SubscribeRequest(number, area(random), **options(random)))
+    ticked = here.now
     for _ in range(steps):
         here.now += random.choice(PACES)
+        if here.now - ticked > SECOND // 2:  # a node ticks ten times a second
+            ticked = here.now
+            here.realm.tick(here.now)
         with suppress(Refused):
             here.ask(random.randrange(4), request(random))
         for what in random.choice([(), (here.flush,), (here.flush,), (here.flush, None), (None,)]):

@@ -424,7 +424,8 @@ class Realm:
         if attributes:
             self._attributed = True
         if self._expiry.departed and request.retain:
-            self._expiry.replace(publisher.name, channel, self._next_publication)
+            for gone in self._expiry.replace(publisher.name, channel, self._next_publication):
+                self._unretain(gone, channel)
             self._record_ended_states()
             self._fences.advance(self.now)
         number = self._next_publication

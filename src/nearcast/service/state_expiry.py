@@ -46,11 +46,12 @@ class StateExpiry:
             if (state.client.entity, state.request.channel) not in replaced:
                 self._end(state.client, state.request.channel, before)
 
-    def replace(self, name: str, channel: str, before: int) -> None:
-        """Somebody of this name has a state on this channel now."""
-        for client in list(self.departed.get(name, ())):
-            if channel in client.feeds:
-                self._end(client, channel, before)
+    def replace(self, name: str, channel: str, before: int) -> list[ClientState]:
+        """Somebody of this name has a state on this channel now. Whose states it replaces."""
+        replaced = [one for one in self.departed.get(name, ()) if channel in one.feeds]
+        for client in replaced:
+            self._end(client, channel, before)
+        return replaced
 
     def states_of(self, name: str) -> list[RetainedState]:
         """States of clients of this name that have left."""
