@@ -51,7 +51,8 @@ def make_features(n: int, side: float, rng: np.random.Generator) -> Iterator[dic
     """Polygons around their centres, with a radius that varies from vertex to vertex."""
     for number in range(n):
         x, y = rng.uniform(0, side, 2)
-        turn = np.sort(rng.uniform(0, 2 * np.pi, rng.integers(8, 65)))
+        count = rng.integers(8, 65)  # no two are far apart: edges would cross
+        turn = (np.arange(count) + rng.uniform(0, 0.9, count)) * (2 * np.pi / count)
         radius = RADIUS * rng.uniform(0.6, 1.2, len(turn))
         ring = np.c_[x + radius * np.cos(turn), y + radius * np.sin(turn)].tolist()
         geometry = {"type": "Polygon", "coordinates": [[*ring, ring[0]]]}

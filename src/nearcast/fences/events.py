@@ -89,11 +89,11 @@ def no_events() -> FenceEvents:
 
 
 def in_order(events: FenceEvents) -> FenceEvents:
-    """Sorted by when they were decided, then entity, time, fence and kind."""
+    """Sorted by when they were decided, then entity, time and fence; of one moment in the order in
+    which they were found, because one may enter and leave then. Where an entity is, comes last."""
     if len(events) < 2:
         return events
+    where = np.where(events["kind"] >= INSIDE, events["kind"], 0)
     return events[
-        np.lexsort(
-            (events["kind"], events["fence"], events["t"], events["entity"], events["fix_t"])
-        )
+        np.lexsort((where, events["fence"], events["t"], events["entity"], events["fix_t"]))
     ]
