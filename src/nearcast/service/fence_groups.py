@@ -125,9 +125,9 @@ class FeedNumbers:
                 number = self._known.get(key)
                 if number is None:
                     number = self._known[key] = self._slots.take()
-                self._ended.pop(number, None)
                 self._numbers[feed] = number
                 self.entities[number] = FenceEntity(feed, key[0], client.name, key[1])
+            self._ended.pop(number, None)  # a former feed of the entity may end after this began
             numbers.append(number)
         return np.array(numbers, np.int64)
 
