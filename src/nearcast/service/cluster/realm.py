@@ -101,6 +101,8 @@ class ClusterRealm(Realm):
     def _withdraw(self, client: ClientState, channel: str) -> None:
         super()._withdraw(client, channel)
         self.history.withdrawn_states.append((client.entity, channel, self.now))
+        if client.entity in self._arrived:  # what it published on another node may come still
+            self.remote_entities.withdraw(self.now, client.entity, channel, self.now)
         self._advance_to(self.now + 1)  # what is published next is later, and stays
 
     def _add_client(self, entity: int, name: str, form: messages.Encoding) -> ClientState:
