@@ -47,6 +47,10 @@ def mixed_scenario(seed: int, **settings_then: Any) -> Scenario:
     settings["watch"] = 0.5
     later = stream(seed, "later settings")
     settings["redial_s"], settings["withdraw"] = later.choice((0, 0.5, 2)), later.choice((0, 0.1))
+    # States that outlive their clients, who come and go.
+    if stream(seed, "ttl").random() < 0.4:
+        settings |= {"ttl_s": 1000, "retain": 0.5, "churn_rate": 1}
+        settings["churn_by"] = stream(seed, "churn").choice(("leave", "crash"))
     settings |= settings_then
     return cluster_scenario(seed, rng.randint(6, 14), rng.randint(4, 8), **settings)
 

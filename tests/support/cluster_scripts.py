@@ -80,6 +80,14 @@ class ClusterScript:
         self.clients.append(ScriptedClient(self, host, x, y))
         return self.clients[-1]
 
+    def come_back(
+        self, client: ScriptedClient, server: ServerHost, x: float, y: float
+    ) -> ScriptedClient:
+        """A client that has left is there again: the same name on another connection."""
+        host = self.world.add_client(server.url, retains=True, returns=client.host.number)
+        self.clients.append(ScriptedClient(self, host, x, y))
+        return self.clients[-1]
+
     def crash(self, client: ScriptedClient) -> None:
         """A client is no more, without a request to leave."""
         self.clients.remove(client)

@@ -55,7 +55,7 @@ class PlantedFault(Struct):
 
 PLANTED = {
     "states of entities that are nowhere any more stay known": PlantedFault(
-        RemoteEntities, "on_absent", "self._drop(entity)", "pass",
+        RemoteEntities, "on_absent", "self._end([entity])", "pass",
         "have no client", {**COME_AND_GO, "link_break": 1, "latency_ms": 150, "jitter_ms": 50}, 1,
     ),
     "no node hears that a client was taken in": PlantedFault(

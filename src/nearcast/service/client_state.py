@@ -121,6 +121,11 @@ class AcceptedPublication(Struct, eq=False, gc=False):  # it is in no reference 
         return True
 
     @property
+    def is_state(self) -> bool:
+        """Is it retained? Without a ttl not, if its client has left meanwhile."""
+        return self.request.retain and (not self.client.left or self.request.ttl is not None)
+
+    @property
     def shape(self) -> Shape:
         return geometry_json.place_shape(self.request)
 

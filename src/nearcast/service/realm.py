@@ -62,7 +62,7 @@ from nearcast.service.retained_state import (
     pack_publication,
     publication_batch,
 )  # fmt: skip
-from nearcast.service.state_expiry import StateExpiry
+from nearcast.service.state_expiry import LATEST, Age, StateExpiry
 from nearcast.service.state_listing import closest_first, list_states
 from nearcast.service.state_recording import record_ended_states, record_states
 from nearcast.service.subscription_cost import check_cost
@@ -184,10 +184,9 @@ class Realm:
             self._advance_to(self._change_time(now, active))
             self._end_subscription(active)
         kept: set[str] = set()
-        if not ends_all and self._ttl_used and self._states.outlive:
-            waiting = [*self._backlog.publications(client), *self._waiting]
-            kept = self._expiry.channels_to_keep(client, waiting)
-        for channel in client.feeds.keys() - kept:
+        if not ends_all and self._ttl_used:
+            kept = self._expiry.channels_to_keep(client, self._waiting_of(client))
+        for channel in [channel for channel in client.feeds if channel not in kept]:
             self._states.remove(client.feeds.pop(channel), self._next_publication)
             if self._ttl_used:
                 self._unretain(client, channel)
@@ -196,6 +195,8 @@ class Realm:
         self._move_followers()
         client.subscriptions.clear()
         client.left = True
+        if client.feeds:
+            self._expiry.add(client)
         self._free_client(client)
         if self._recorder:
             self._recorder.note(self.now, client.entity, "left")
@@ -423,9 +424,8 @@ class Realm:
             self._on_channels = True
         if attributes:
             self._attributed = True
-        if self._expiry.departed and request.retain:
-            for gone in self._expiry.replace(publisher.name, channel, self._next_publication):
-                self._unretain(gone, channel)
+        if len(self._expiry) and request.retain:
+            self._replace_departed(publisher, channel)
             self._record_ended_states()
             self._fences.advance(self.now)
         number = self._next_publication
@@ -435,6 +435,11 @@ class Realm:
             publisher.entity, client.entity, client.slot, feed, size, request.retain, *where
         )
         return number
+
+    def _replace_departed(self, client: ClientState, channel: str, age: Age = LATEST) -> None:
+        """What those of the same name who have left retain there ends, if it is older."""
+        for gone in self._expiry.replace(client, channel, self._next_publication, age):
+            self._unretain(gone, channel)
 
     def _represented_entity(self, client: ClientState, name: str) -> ClientState:
         """The entity of this name for which the client publishes."""
@@ -532,7 +537,7 @@ class Realm:
             self._recorder.published_many(
                 publications, publication_ids(accepted), taken.attributes, taken.table["size"]
             )
-            record_states(self._recorder, t, self._states, accepted, taken.table)
+            record_states(self._recorder, t, accepted, taken.table)
         self._release_feeds()
         self._move_followers()
         return deliveries
@@ -681,9 +686,17 @@ class Realm:
             self.now, name, prepared, remove, replace_all, self.limits.fences
         )
 
+    def departed_clients(self) -> list[ClientState]:
+        """Those who have left and have states with a ttl."""
+        return list(self._expiry)
+
     def departed_states(self, name: str) -> list[RetainedState]:
         """States with a ttl of entities of this name whose connections have ended."""
         return self._expiry.states_of(name)
+
+    def _waiting_of(self, client: ClientState) -> list[AcceptedPublication]:
+        """Publications that wait, at least all of this client."""
+        return [*self._backlog.publications(client), *self._waiting]
 
     def _retaining(self, flushed: Sequence[AcceptedPublication]) -> list[AcceptedPublication]:
         """Publications that become states: of a flush that has begun, and those that wait."""

@@ -20,7 +20,7 @@ from nearcast.columns import SlotAllocator, grow
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.subscription import Subscription, Value
-from nearcast.service.client_state import AcceptedPublication, LazyPublications
+from nearcast.service.client_state import NO_SLOT, AcceptedPublication, LazyPublications
 from nearcast.space.motion import FOREVER, SECOND, Moving, Time
 from nearcast.space.outlines import Outline
 from nearcast.space.shapes import EVERYWHERE, LARGEST, ShapeKind
@@ -98,7 +98,6 @@ class RetainedStates:
         self.changes: list[StatesMade | FeedEnded] | None = None
         # Entity and publication of own states that have ended, for whoever takes them away.
         self.ended: list[tuple[int, int]] | None = None
-        self.outlive = True  # do states with a ttl stay when their client leaves?
         self._expiries: list[tuple[Time, int, int]] = []  # when, feed, publication; some void
         self._slots = SlotAllocator()
         self._left: list[tuple[int, int]] = []  # ended, with `before` of `remove`
@@ -135,7 +134,7 @@ class RetainedStates:
                 one, known = accepted[i], states.get(feed)
                 made = one.t or t
                 ttl = one.request.ttl
-                if not self.keeps(one):
+                if not one.is_state:
                     continue
                 if known is None or known.t <= made:
                     states[feed] = RetainedState(made, one)
@@ -154,10 +153,6 @@ class RetainedStates:
                 made_by = [accepted[i] for i in newer]
                 self.changes.append(StatesMade(np.array(times, np.int64), made_by, table[newer]))
 
-    def keeps(self, one: AcceptedPublication) -> bool:
-        """Whether a retained publication becomes a state: its client may have left meanwhile."""
-        return not one.client.left or (one.request.ttl is not None and self.outlive)
-
     def remove(self, feed: int, before: int = 0) -> None:
         """The feed ends. Its publications have numbers below `before`, and may still wait; 0: it is
         a feed of another node."""
@@ -165,7 +160,9 @@ class RetainedStates:
         if state is not None and self.changes is not None:
             self.changes.append(FeedEnded(feed))
         if state is not None and self.ended is not None and before:
-            self.ended.append((state.accepted.client.entity, state.accepted.id))
+            client = state.accepted.client
+            if client.slot != NO_SLOT:
+                self.ended.append((client.entity, state.accepted.id))
         self._made[feed] = FOREVER
         self._left.append((feed, before))
         self.seq += 1

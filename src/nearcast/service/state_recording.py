@@ -11,12 +11,11 @@ from nearcast.trace.recorder import Recorder
 
 
 def record_states(
-    recorder: Recorder, t: Time, states: RetainedStates, accepted: Sequence[AcceptedPublication],
-    table: PublicationTable,
-) -> None:  # fmt: skip
+    recorder: Recorder, t: Time, accepted: Sequence[AcceptedPublication], table: PublicationTable
+) -> None:
     """Which of these publications are states now, and for how long."""
     retained = (accepted[i] for i in np.flatnonzero(table["retain"]).tolist())
-    made = [one for one in retained if states.keeps(one)]
+    made = [one for one in retained if one.is_state]
     if made:
         lives = [one.request.ttl for one in made]
         recorder.states_made(

@@ -49,6 +49,7 @@ from nearcast.service.cluster.subscription_registry import (
     SubscriptionRegistry,
 )
 from nearcast.service.retained_state import RetainedStates
+from nearcast.service.state_expiry import StateExpiry
 from nearcast.space.motion import FOREVER, SECOND, Moving, Time
 from nearcast.space.shapes import DISC, disc
 from support.cluster_flushes import (
@@ -492,9 +493,13 @@ def test_what_comes_too_late_is_told_only_if_its_publisher_has_not_been_heard_si
 # Entities elsewhere.
 
 
+def remote_entities_of(states: RetainedStates) -> RemoteEntities:
+    return RemoteEntities(states, StateExpiry(states), list)
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_whoever_spoke_for_an_entity_last_is_its_node(late: bool) -> None:
-    remote_entities = RemoteEntities(RetainedStates())
+    remote_entities = remote_entities_of(RetainedStates())
     remote_entities.on_publication(10, 77, "", messages.JSON, first_number(THERE), 10)
     remote_entities.set_home(20, 77, "anna", messages.JSON, ELSEWHERE, 20)
     if late:  # it was said before anna went
@@ -507,7 +512,7 @@ def test_whoever_spoke_for_an_entity_last_is_its_node(late: bool) -> None:
 
 
 def test_what_was_published_last_is_known_also_when_the_node_of_its_publisher_is_lost() -> None:
-    remote_entities = RemoteEntities(RetainedStates())
+    remote_entities = remote_entities_of(RetainedStates())
     remote_entities.on_publication(100, 77, "", messages.JSON, first_number(THERE), 90)
     remote_entities.on_node_lost(THERE)
     assert len(remote_entities) == 0
@@ -518,7 +523,7 @@ def test_what_was_published_last_is_known_also_when_the_node_of_its_publisher_is
 
 
 def test_only_its_own_node_can_say_that_an_entity_has_left() -> None:
-    remote_entities = RemoteEntities(RetainedStates())
+    remote_entities = remote_entities_of(RetainedStates())
     remote_entities.set_home(10, 77, "anna", messages.JSON, THERE, 10)
     remote_entities.on_entity_left(20, 77, ELSEWHERE)
     assert len(remote_entities) == 1
@@ -549,14 +554,14 @@ def test_silent_entities_are_asked_for_and_go_if_their_node_does_not_know_them()
 
 def test_of_somebody_who_is_gone_nothing_is_kept_that_comes_late() -> None:
     feeds = RetainedStates()
-    remote_entities = RemoteEntities(feeds)
+    remote_entities, said = remote_entities_of(feeds), messages.PublishRequest(1.0, 2.0)
     remote_entities.feed(
-        remote_entities.on_publication(10, 77, "", messages.JSON, first_number(THERE), 10), ""
+        remote_entities.on_publication(10, 77, "", messages.JSON, first_number(THERE), 10), said, 10
     )
     remote_entities.on_entity_left(20, 77, THERE)
     client = remote_entities.on_publication(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
     assert client.left
-    assert remote_entities.feed(client, "") in feeds.left.tolist()
+    assert remote_entities.feed(client, said, 15) in feeds.left.tolist()
     assert len(remote_entities) == 0
     remote_entities.forget(21 + SILENT + SECOND)
     assert not remote_entities.has_left(77, 20)

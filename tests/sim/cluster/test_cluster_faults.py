@@ -78,8 +78,9 @@ def test_what_a_seed_has_found_stays_found(what: str) -> None:
 
 
 # Likewise with faults of all kinds; with the settings that the scenario did not have then.
-FIRST = {"redial_s": 0, "withdraw": 0}
-MIXED_FOUND: dict[str, tuple[int, dict[str, int]]] = {
+NO_TTL = {"ttl_s": 0, "retain": 0.25, "churn_rate": 0}
+FIRST = {**NO_TTL, "redial_s": 0, "withdraw": 0}
+MIXED_FOUND: dict[str, tuple[int, dict[str, float]]] = {
     "clients of a node that was cut off from the others, and then left, knew no other node": (
         7146, FIRST,
     ),
@@ -91,7 +92,7 @@ MIXED_FOUND: dict[str, tuple[int, dict[str, int]]] = {
         11359, FIRST,
     ),
     "a publication that waited as its client came from its node, and withdrew it, was a state": (
-        91024, {},
+        91024, NO_TTL,
     ),
 }  # fmt: skip
 

@@ -294,9 +294,12 @@ class ClusterNode:
                 self.routing.on_states(message, sender)
             case RetainedStatesRequest(entities):
                 clients = [client for client in self.realm.clients if client is not None]
+                departed = self.realm.departed_clients()
                 if entities:
                     clients = [client for client in clients if client.entity in entities]
+                    departed = [client for client in departed if client.entity in entities]
                 self.send_states(clients, [sender])
+                self.send_states(departed, [sender])
             case EntitiesLeft(entities):
                 for entity in entities:
                     self.realm.on_entity_left(self._clock(), entity, sender)
@@ -486,7 +489,7 @@ class ClusterNode:
         return sorted(self.nodes[node].beat.url for node in nodes)
 
     def send_states(
-        self, clients: Iterable[ClientState], nodes: Iterable[NodeId] | None = None
+        self, clients: Sequence[ClientState], nodes: Iterable[NodeId] | None = None
     ) -> None:
         """Sends the retained states of these clients to these nodes, or to all."""
         self.routing.send_states(list(self.nodes if nodes is None else nodes), clients)
@@ -584,12 +587,12 @@ class ClusterNode:
         if self._stood_still:
             return  # first read what others sent meanwhile
         self._announce_subscriptions()
-        if self.history.left_entities:
-            left, self.history.left_entities = self.history.left_entities, []
-            self._out.send_many(list(self.nodes), EntitiesLeft(tuple(left)))
         if self.history.withdrawn_states:
             withdrawn, self.history.withdrawn_states = self.history.withdrawn_states, []
             self._out.send_many(list(self.nodes), StatesWithdrawn(tuple(withdrawn)))
+        if self.history.left_entities:
+            left, self.history.left_entities = self.history.left_entities, []
+            self._out.send_many(list(self.nodes), EntitiesLeft(tuple(left)))
         self._fences.tick(now)
         if now - self._last_site_tick >= SITE_EVERY:
             self._last_site_tick = now

@@ -163,18 +163,21 @@ class RetainedStatesRequest(ClusterMessage, frozen=True, tag=121):
 
 
 class RetainedStatesReport(ClusterMessage, frozen=True, tag=122):
-    """Retained states of the sender's clients at time `t`. The receiver does not deliver them."""
+    """Retained states of the sender's clients at time `t`, or of clients that have left the cluster
+    (`departed`). The receiver does not deliver them."""
 
     t: Timestamp
     states: tuple[RemotePublication, ...]
+    departed: bool = False
 
 
 class StatesInventory(ClusterMessage, frozen=True, tag=132):
-    """The states that the sender has of the receiver's clients, made until then: entity, channel
-    and publication. The receiver sends what differs."""
+    """The states that the sender has of the receiver's clients, and of those who have left the
+    cluster, made until then: entity, channel and publication. The receiver sends what differs."""
 
     until: Timestamp
     states: tuple[tuple[NodeId, Text, PublicationId], ...]
+    departed: tuple[tuple[NodeId, Text, PublicationId], ...] = ()
 
 
 class SubscriptionUpdate(ClusterMessage, frozen=True, tag=103):

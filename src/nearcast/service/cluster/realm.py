@@ -43,6 +43,7 @@ from nearcast.service.retained_state import (
     pack_publication,
     publication_batch,
 )
+from nearcast.service.state_expiry import LATEST, Age
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 
@@ -62,9 +63,10 @@ class ClusterRealm(Realm):
         geometry: Geometry = PLANE,
     ) -> None:
         super().__init__(matcher, limits, recorder, entities_from, geometry)
-        self._states.outlive = False  # whoever leaves a cluster leaves nothing behind
         self.history = RecentHistory()
-        self.remote_entities = RemoteEntities(self._states)
+        self.remote_entities = RemoteEntities(
+            self._states, self._expiry, lambda: [one for one, _ in self._remote]
+        )
         self.replicated_fences = ReplicatedFences(entities_from >> COUNT_BITS)
         self.changed_fences: list[FenceRecord] = []  # which other nodes do not know yet
         self._arrived: dict[int, ClientState] = {}  # by entity: who has come from another node
@@ -91,6 +93,9 @@ class ClusterRealm(Realm):
 
     def leave(self, now: Time, client: ClientState, ends_all: bool = False) -> None:
         if not client.left:
+            if ends_all:
+                for channel in client.feeds:
+                    self._tell_withdrawn(client, channel, max(now, self.now))
             super().leave(now, client, ends_all)
             self.history.left_entities.append(client.entity)
             # What it published on another node may wait here still: its states have ended, too.
@@ -100,10 +105,21 @@ class ClusterRealm(Realm):
 
     def _withdraw(self, client: ClientState, channel: str) -> None:
         super()._withdraw(client, channel)
-        self.history.withdrawn_states.append((client.entity, channel, self.now))
-        if client.entity in self._arrived:  # what it published on another node may come still
-            self.remote_entities.withdraw(self.now, client.entity, channel, self.now)
+        self._tell_withdrawn(client, channel, self.now)
         self._advance_to(self.now + 1)  # what is published next is later, and stays
+
+    def _tell_withdrawn(self, client: ClientState, channel: str, t: Time) -> None:
+        """All nodes must know: what the client published before, here or on another node, may come
+        later."""
+        self.history.withdrawn_states.append((client.entity, channel, t))
+        self.remote_entities.withdraw(self.now, client.entity, channel, t)
+
+    def _waiting_of(self, client: ClientState) -> list[AcceptedPublication]:
+        return [*super()._waiting_of(client), *(one for one, _ in self._remote)]
+
+    def _retaining(self, flushed: Sequence[AcceptedPublication]) -> list[AcceptedPublication]:
+        remote = [one for one, _ in self._remote if one.request.retain]
+        return [*super()._retaining(flushed), *remote]
 
     def _add_client(self, entity: int, name: str, form: messages.Encoding) -> ClientState:
         client = super()._add_client(entity, name, form)
@@ -174,7 +190,7 @@ class ClusterRealm(Realm):
             return False
         if client is None:
             client = self.remote_entities.on_publication(self.now, entity, name, form, number, t)
-        feed = self.remote_entities.feed(client, request.channel)
+        feed = self.remote_entities.feed(client, request, t)
         row = pack_publication(
             client.entity, NO_SLOT, NO_SLOT, feed, len(request.payload), request.retain, *where
         )
@@ -210,6 +226,8 @@ class ClusterRealm(Realm):
                 entity, channel = one.client.entity, one.request.channel
                 if self.remote_entities.has_withdrawn(entity, channel, one.t):
                     table["retain"][own + slot] = 0
+                elif len(self._expiry):
+                    self._replace_departed(one.client, channel, (one.t, one.id))
             accepted = [*accepted, *(one for one, _ in remote)]
             channels, others = None, [one.request.channel for one, _ in remote]
             if taken.channels is not None or any(others):
@@ -349,7 +367,9 @@ class ClusterRealm(Realm):
         where = self._publication_shape(request, self.limits)
         if len(request.payload):
             form.check_payload(request.payload)
-        feed = self.remote_entities.feed(client, request.channel)
+        if request.ttl is not None:
+            self._ttl_used = True
+        feed = self.remote_entities.feed(client, request, t)
         row = pack_publication(
             client.entity, NO_SLOT, NO_SLOT, feed, len(request.payload), request.retain, *where
         )
@@ -366,6 +386,29 @@ class ClusterRealm(Realm):
         if entity not in self._arrived and not gone and not over:
             client = self.remote_entities.set_home(self.now, entity, name, form, home, since)
             self.restore_state(client, request, form, number, t)
+            self._replace_departed(client, request.channel, (t, number))
+
+    def learn_departed_state(
+        self, entity: int, name: str, request: messages.PublishRequest,
+        form: messages.Encoding, number: int, t: Time,
+    ) -> None:  # fmt: skip
+        """A state with a ttl whose client has left."""
+        over = self.remote_entities.has_withdrawn(entity, request.channel, t)
+        expired = request.ttl is None or t + round(request.ttl * SECOND) <= self.now
+        if over or expired or self.remote_entities.knows(entity) or self._serves(entity):
+            return
+        client = self._expiry.find(entity) or ClientState(NO_SLOT, entity, name, form, left=True)
+        self.restore_state(client, request, form, number, t)
+
+    def _serves(self, entity: int) -> bool:
+        return any(client is not None and client.entity == entity for client in self.clients)
+
+    def _replace_departed(self, client: ClientState, channel: str, age: Age = LATEST) -> None:
+        """Also remembers it: other nodes may report the states that have ended."""
+        for gone in self._expiry.replace(client, channel, self._next_publication, age):
+            self._unretain(gone, channel)
+            t = self.now if age == LATEST else age[0]
+            self.remote_entities.withdraw(self.now, gone.entity, channel, t)
 
     def on_entity_left(self, now: Time, entity: int, node: NodeId) -> None:
         """This node says that it has left. If it is a client here, it left only that node."""
@@ -414,10 +457,20 @@ class ClusterRealm(Realm):
             removed = [*{*change.removed, *change.texts} - {*prepared.ids}]
             self._fences.change_set(self.now, name, prepared, removed, False, MOST_FENCES)
 
+    def _end_replaced(self) -> None:
+        """Who left lately may have been replaced before. Clients of one name on several nodes come
+        and go in different orders, and all nodes must know the same states."""
+        for client, channel in self._expiry.replaced_states():
+            t = self._states.state(client.feeds[channel]).t
+            self.remote_entities.withdraw(self.now, client.entity, channel, t)
+
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
+        self._end_replaced()
         notices = super().tick(now)
         self.history.forget(self.now)
         self.remote_entities.forget(self.now)
+        if not self.waiting:
+            self._expiry.end_stateless()
         self.earlier_deliveries = {
             slot: earlier_deliveries
             for slot, earlier_deliveries in self.earlier_deliveries.items()

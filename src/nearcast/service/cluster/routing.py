@@ -57,8 +57,7 @@ COUNTED: Time = SECOND  # how long to wait for the counts of other nodes
 def remote_publication(accepted: AcceptedPublication, t: Time) -> RemotePublication:
     """As it travels between nodes; `t`: when it was flushed, if this node published it."""
     request, client = accepted.request, accepted.client
-    # What waited while its entity left is no state: others may know already that it has left.
-    retain = request.retain and not client.left
+    retain = accepted.is_state
     return RemotePublication(
         accepted.id, client.entity, accepted.t or t, accepted.form.binary, request.x, request.y,
         bytes(request.payload), retain, request.attributes, request.channel, request.z,
@@ -351,25 +350,32 @@ class Routing:
 
     # States.
 
-    def send_states(self, nodes: Iterable[NodeId], clients: Iterable[ClientState]) -> None:
+    def send_states(self, nodes: Iterable[NodeId], clients: Sequence[ClientState]) -> None:
         """Sends the retained states of these clients to these nodes."""
         realm = self._realm
-        states = [
-            remote_publication(s.accepted, s.t)
-            for client in clients
-            for s in realm.retained_states(client)
-        ]
-        for first, last in _split_by_size(states):
-            for node in nodes:
-                self._send(node, RetainedStatesReport(realm.now, tuple(states[first:last])))
+        for left in False, True:
+            states = [
+                remote_publication(s.accepted, s.t)
+                for client in clients
+                if client.left == left
+                for s in realm.retained_states(client)
+            ]
+            for first, last in _split_by_size(states):
+                for node in nodes:
+                    report = RetainedStatesReport(realm.now, tuple(states[first:last]), left)
+                    self._send(node, report)
 
     def on_states(self, message: RetainedStatesReport, sender: NodeId) -> None:
         for state in message.states:
+            what = (
+                state.entity, state.name, publish_request(state), encoding_of(state.packed),
+                state.id, state.t,
+            )  # fmt: skip
             try:
-                self._realm.learn_state(
-                    message.t, sender, state.entity, state.name, publish_request(state),
-                    encoding_of(state.packed), state.id, state.t,
-                )  # fmt: skip
+                if message.departed:
+                    self._realm.learn_departed_state(*what)
+                else:
+                    self._realm.learn_state(message.t, sender, *what)
             except (ValueError, Refused):
                 continue
 

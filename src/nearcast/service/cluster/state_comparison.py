@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Outbox
+from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.messages import (
     NodeHeartbeat,
     StatesDigest,
@@ -54,10 +55,21 @@ class StateComparison:
             del self._differs[sender]
             self._asked[sender] = self._realm.now
             known = self._realm.remote_entities.states_of(block_of(sender), theirs.until)
-            self._out.send(sender, StatesInventory(theirs.until, tuple(known)))
+            departed = self._departed(theirs.until)
+            self._out.send(sender, StatesInventory(theirs.until, tuple(known), tuple(departed)))
+
+    def _departed(self, until: Time) -> dict[tuple[NodeId, str, PublicationId], ClientState]:
+        """States of those who have left the cluster, made until then."""
+        return {
+            (client.entity, state.accepted.request.channel, state.accepted.id): client
+            for client in self._realm.departed_clients()
+            for state in self._realm.retained_states(client)
+            if state.t <= until
+        }
 
     def on_inventory(self, inventory: StatesInventory, sender: NodeId) -> None:
-        """Sends what differs from the states that the sender has of this node's clients."""
+        """Sends what differs from the states that the sender has of this node's clients, and of
+        those who have left."""
         known: dict[tuple[NodeId, str], PublicationId] = {
             (entity, channel): publication for entity, channel, publication in inventory.states
         }
@@ -68,10 +80,17 @@ class StateComparison:
                 theirs = known.pop((client.entity, state.accepted.request.channel), None)
                 if state.t <= inventory.until and theirs != state.accepted.id:
                     changed.append(client)
+        theirs_departed = dict.fromkeys(inventory.departed)
+        changed += [
+            client
+            for state, client in self._departed(inventory.until).items()
+            if state not in theirs_departed
+        ]
         if changed:
             self._node.send_states(list(dict.fromkeys(changed)), [sender])
         here = {client.entity for client in clients}
         over = [(entity, channel, inventory.until) for entity, channel in known if entity in here]
+        over += self._realm.remote_entities.withdrawals(inventory.departed)
         if over:
             self._out.send(sender, StatesWithdrawn(tuple(over)))
         self._node.answer_check([entity for entity, _ in known if entity not in here], sender)

@@ -121,11 +121,20 @@ def _wrong_owners(servers: Sequence[ServerHost]) -> str | None:
 
 
 def _wrong_states(present: Sequence[ClientHost], servers: Sequence[ServerHost]) -> str | None:
-    """Every server lists exactly the states of those who live and retain, as they are now."""
+    """Every server lists exactly the states of those who live and retain, as they are now; and all
+    list the same states that have outlived their clients."""
     expected = {client.name: client.state for client in present if client.state is not None}
+    outlived: dict[str, tuple[float | None, float | None]] | None = None
     for server in servers:
         states = server.states()
         places = {one.name: (one.x, one.y) for one in states}
+        if any(client.ttl is not None for client in present):
+            here = {name: places.pop(name) for name in sorted(places.keys() - expected.keys())}
+            outlived = here if outlived is None else outlived
+            if here != outlived:
+                differ = sorted(here.items() ^ outlived.items())[:SHOWN]
+                return f"servers list different states of those who have left: {differ}"
+            states = [one for one in states if one.name in places]
         if len(states) != len(expected) or places.keys() != expected.keys():
             absent = sorted(expected.keys() - places.keys())[:SHOWN]
             ghosts = sorted(places.keys() - expected.keys())[:SHOWN]

@@ -76,6 +76,7 @@ class ClientHost:
         self.alive = True
         self.state: tuple[float, float] | None = None  # where it was retained last
         self.withdraws = rng, 0.0  # a state, and how often
+        self.ttl: float | None = None  # of its retained states
         self.connections: dict[int, SimulatedConnection] = {}
         self._opening: dict[int, SimulatedConnection | None] = {}
         self._timers: dict[Timer, object] = {}
@@ -184,6 +185,7 @@ class ClientHost:
         request = messages.PublishRequest(
             payload=messages.NO_PAYLOAD if payload is None else payload, retain=self.retains,
             attributes=command.attributes, channel=command.channel,
+            ttl=self.ttl if self.retains else None,
             **publication_fields(shape, self.core.geometry),
         )  # fmt: skip
         if self.retains:

@@ -595,9 +595,12 @@ class ClusterWorld:
     def obey(self, node_id: NodeId, command: Command) -> None:
         self.nodes[node_id].obey(command)
 
-    def add_client(self, url: str, *, retains: bool = False) -> ClientHost:
-        """A client that a script moves; this is the first address that it knows."""
-        entity = max(self._returns, default=-1) + 1
+    def add_client(
+        self, url: str, *, retains: bool = False, returns: NodeId | None = None
+    ) -> ClientHost:
+        """A client that a script moves; this is the first address that it knows. Perhaps one that
+        was there before."""
+        entity = max(self._returns, default=-1) + 1 if returns is None else returns
         self._first_urls[entity] = url
         client = self._start(entity)
         client.retains = retains
@@ -608,6 +611,7 @@ class ClusterWorld:
         rng = stream(self.scenario.seed, "client", entity, stay)
         client = ClientHost(self, entity, rng, rng.random() < self._p.retain)
         client.withdraws = stream(self.scenario.seed, "withdraw", entity, stay), self._p.withdraw
+        client.ttl = self._p.ttl_s or None
         watch = stream(self.scenario.seed, "watch", entity, stay)
         client.watches = watch.random() < self._p.watch
         self.nodes[entity] = client
