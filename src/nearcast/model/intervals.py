@@ -9,7 +9,7 @@ the numbers that have one, and a divisor that may be 0 bounds nothing.
 The operations take and give plain numbers, so that other code can compile them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import cos, inf, nextafter, pi, sin, sqrt
 from typing import NamedTuple
 
@@ -149,15 +149,23 @@ def swept_box(predicates: Predicates, low: float, high: float) -> Box | None:
 
     None: they hold nowhere meanwhile.
     """
-    ends = dict.fromkeys(AXES, UNBOUNDED)
-    for predicate in spatial(predicates):
-        axis, side = ends[predicate.attribute], admitted_interval(predicate, low, high)
-        if side is None or side.low > axis.high or side.high < axis.low:
-            return None
-        ends[predicate.attribute] = ClosedInterval(
-            max(axis.low, side.low), min(axis.high, side.high)
-        )
-    return ends["x"], ends["y"], ends["z"]
+    x, y, z = (admitted_by_all(spatial(predicates), axis, low, high) for axis in AXES)
+    return None if x is None or y is None or z is None else (x, y, z)
+
+
+def admitted_by_all(
+    items: Iterable[Predicate], attribute: str, low: float, high: float
+) -> ClosedInterval | None:
+    """Bounds of all numbers that the comparisons of an attribute or axis with numbers admit at some
+    t from low to high; None: they admit none meanwhile."""
+    least, most = UNBOUNDED
+    for item in items:
+        if item.attribute == attribute and isinstance(item.expression, Arithmetic):
+            admitted = admitted_interval(item, low, high)
+            if admitted is None:
+                return None
+            least, most = max(least, admitted.low), min(most, admitted.high)
+    return ClosedInterval(least, most) if least <= most else None
 
 
 def admitted_interval(predicate: Predicate, low: float, high: float) -> ClosedInterval | None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.subscription import Filter, Formula
 from nearcast.node import Note
 from nearcast.protocols.drtree.interests import group_touching
 from nearcast.protocols.drtree.messages import SLOTS
@@ -167,3 +168,36 @@ def test_a_tune_of_what_has_no_variables_is_ignored_and_one_without_a_value_refu
     peer.obey(now, Move(7, Moving(disc(0, 0, 1))))
     peer.obey(now, Unsubscribe(7))
     assert notes(Tune(7, {"view": 1.0})) == [Note("ignored", 7)]
+
+
+def orbits(world: DRTreeWorld, count: int = 40) -> None:
+    """Peers whose areas go round on circles, and whose price rises: formulas and filters of t."""
+    rng = Random(3)
+    for node in range(count):
+        world.join(node)
+        x, y, phase = rng.uniform(0, 500), rng.uniform(0, 500), rng.uniform(0, 6)
+        text = (
+            f"x >= {x} - 30 + 40 * cos({phase} + t / 4), x <= {x} + 30 + 40 * cos({phase} + t / 4),"
+            f" y >= {y} - 30 + 40 * sin({phase} + t / 4), y <= {y} + 30 + 40 * sin({phase} + t / 4)"
+        )
+        wanted = Subscribe(node, Formula(text), Filter("price < 2 + t / 10"), echo=True)
+        world.simulation.obey(node, wanted)
+
+
+@pytest.mark.parametrize("dimensions", ["x,y", "x,y,price"])
+def test_what_evolves_is_bounded_and_nothing_is_missed(dimensions: str) -> None:
+    world = DRTreeWorld(Parameters(dimensions=dimensions, check_ms=1000.0))
+    orbits(world)
+    world.pass_periods(10)
+    rng = Random(4)
+    for number in range(1500):
+        place = point(rng.uniform(-50, 550), rng.uniform(-50, 550))
+        price = {"price": rng.uniform(0, 6)}
+        world.simulation.obey(number % 40, Publish(number, place, attributes=price))
+        world.pass_periods(0.02)
+    world.pass_periods(2)
+    world.simulation.recorder.close()
+    assert_delivered_exactly(world.memory)
+    messages = world.memory.table("messages").select(["publication", "to"]).drop_null()
+    reached = set(zip(*messages.to_pydict().values(), strict=True))
+    assert len(reached) < 1500 * 40 / 4, "unbounded boxes reach nearly everybody"

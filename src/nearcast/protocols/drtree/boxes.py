@@ -2,6 +2,8 @@
 
 The first dimensions are places (x, y, z), further ones are attributes: a filter's comparisons bound
 the box there, and "if one attribute is undefined, then the corresponding rectangle is unbounded".
+What evolves is bounded by interval arithmetic over whole windows of time, which are longer than the
+box is to hold: each time that a box changes, members may move in the tree, and nodes change hands.
 Every side is moved outward by more than the arithmetic can have been wrong by; who really wants a
 publication is decided by `model.publication.wants` alone, at the leaf.
 """
@@ -11,15 +13,17 @@ from math import inf
 from operator import eq
 from typing import Protocol, TypeAlias
 
-from nearcast.model.predicates import AXES, constant_bounds
+from nearcast.model.intervals import admitted_by_all
+from nearcast.model.predicates import AXES
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Formula, Subscription
+from nearcast.model.subscription import Filter, Formula, Subscription, seconds_since
 from nearcast.space.boxes import BoxBounds, Margin, box_around, overlaps, swept_box
-from nearcast.space.motion import Time
+from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import POINT
 
 Box: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  # as it travels
 BoxSide: TypeAlias = tuple[float, float]
+WINDOW: Time = 16 * SECOND  # of a formula or filter
 ROUNDING = 1e-15  # relative to the numbers that went in; a float is wrong by 1.2e-16
 MARGIN = Margin(ROUNDING)
 EVERYWHERE: BoxSide = (-inf, inf)
@@ -90,23 +94,30 @@ def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> B
 def box_of_subscription(
     subscription: Subscription, dimensions: Sequence[str], begin: Time, end: Time
 ) -> BoxBounds | None:
-    """Where the interest is at any time from `begin` to `end`; None: nowhere, ever.
-
-    Of formulas and filters, bounds that evolve bound nothing.
-    """
+    """Where the interest is at any time from `begin` to `end`; None: nowhere meanwhile."""
     region, condition = subscription.region, subscription.filter
     swept = None if isinstance(region, Formula) else swept_box(region, begin, end, MARGIN)
     sides = []
     for name in dimensions:
         if name in AXES and swept is not None:
-            side = swept.low[AXES.index(name)], swept.high[AXES.index(name)]
-        else:
-            text = region if isinstance(region, Formula) and name in AXES else condition
-            side = _widened(*constant_bounds(text.parsed.items if text else (), name))
-        if side[0] > side[1]:
+            sides.append((swept.low[AXES.index(name)], swept.high[AXES.index(name)]))
+            continue
+        text = region if isinstance(region, Formula) and name in AXES else condition
+        side = EVERYWHERE if text is None else _bounds(text, name, begin, end)
+        if side is None:
             return None
-        sides.append(side)
+        sides.append(_widened(*side))
     return _box(sides)
+
+
+def _bounds(text: Formula | Filter, name: str, begin: Time, end: Time) -> BoxSide | None:
+    """What its comparisons leave of a dimension at any time from `begin` to `end`."""
+    since = text.since
+    first, last = begin // WINDOW * WINDOW, (end // WINDOW + 1) * WINDOW
+    first = max(first, min(begin, since))  # not before it began
+    return admitted_by_all(
+        text.parsed.items, name, seconds_since(since, first), seconds_since(since, last)
+    )
 
 
 def _widened(low: float, high: float) -> BoxSide:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nearcast.model.publication import Publication, wants
-from nearcast.model.subscription import Formula, Subscription, SubscriptionId, region_evolves
+from nearcast.model.subscription import Subscription, SubscriptionId, region_evolves
 from nearcast.protocols.drtree.boxes import Box, box_of_subscription
 from nearcast.space.boxes import BoxBounds, overlaps, union
 from nearcast.space.motion import Time
@@ -102,13 +102,14 @@ class MemberInterests:
         return found
 
     def box_changes(self, slot: int) -> bool:
-        """Will its box change by itself? That of a formula does not: what evolves is unbounded."""
+        """Will its box change by itself?"""
         for versions in self._versions.values():
             last = versions[-1].wanted
             if any(version.slot == slot for version in versions) and (
                 len(versions) > 1
                 or last is None
-                or (not isinstance(last.region, Formula) and region_evolves(last.region))
+                or region_evolves(last.region)
+                or (last.filter is not None and last.filter.parsed.evolves)
             ):
                 return True
         return False

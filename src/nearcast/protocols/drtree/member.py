@@ -120,6 +120,7 @@ class Member:
         self.changed = True  # since the last check
         self.settled = False  # nothing changed between the last two checks
         self.served: PublicationStates[int] = PublicationStates(DUPLICATE_WINDOW)  # highest level
+        self.served_again: PublicationStates[bool] = PublicationStates(DUPLICATE_WINDOW)
 
     @property
     def top(self) -> int:

@@ -337,6 +337,7 @@ class DRTreePeer(Node):
                 continue
             check_member(member)
             member.served.forget(self.now)
+            member.served_again.forget(self.now)
             if member.parent is not None or member.in_tree:
                 self.contacts.add(member.address)
             self._note_parent(member)

@@ -152,6 +152,8 @@ def send_to_children(
         if served < event.level:
             member.served.put(event.publication.id, min(event.level, member.top))
             descend_own_nodes(member, event, event.level)
+        else:
+            serve_recent_children(member, event)
         return
     member.served.put(event.publication.id, member.top)
     first = max(event.level, 1)
@@ -170,6 +172,15 @@ def send_to_children(
         elif first <= member.top and overlaps(member.levels[first - 1].box, event.box):
             member.peer.step(event.publication, first - brothers_served, first - 1)
             descend_own_nodes(member, event, first - 1)
+
+
+def serve_recent_children(member: Member, event: TreeEvent) -> None:
+    """A second copy has come, by a way that has changed: perhaps in place of children that came to
+    me after the first one. They get it, once."""
+    if member.served_again.get(event.publication.id) is None:
+        member.served_again.put(event.publication.id, True)
+        for level in range(1, min(event.level, member.top) + 1):
+            send_to_children_of(member, event, level, recent_only=True)
 
 
 def send_from_root(member: Member, event: TreeEvent) -> None:
