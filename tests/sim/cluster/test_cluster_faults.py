@@ -94,6 +94,9 @@ MIXED_FOUND: dict[str, tuple[int, dict[str, float]]] = {
     "a publication that waited as its client came from its node, and withdrew it, was a state": (
         91024, NO_TTL,
     ),
+    "a client that came to a server which had given away all others was not handed over": (
+        94030, {},
+    ),
 }  # fmt: skip
 
 

@@ -106,7 +106,8 @@ class ClusterNode:
         self.id, self.url = node_id, ""
         self.nodes: dict[NodeId, KnownNode] = {}
         self._lost: dict[NodeId, Time] = {}  # while they or this node had no site: no mesh has them
-        self.stopping = self._gone = False
+        self.stopping = False
+        self.gone = False  # has it given away all that it had?
         self.joined = False  # this node has founded the cluster, or was let in; else ask again
         self.refused = ""  # why it was not let in, if it never will be
         self._out, self._random, self._clock, self._parameters = out, rng, clock, parameters
@@ -177,7 +178,7 @@ class ClusterNode:
         """Take the next step: clients go first, then the site's records, then this node."""
         if self._departure is not None:
             if self._departure.step(now):
-                self._departure, self._gone = None, True
+                self._departure, self.gone = None, True
                 if not self.site.resigned and self.nodes:
                     self.site.abandon()
                 # They answer. All that they sent before has arrived by then.
@@ -275,7 +276,7 @@ class ClusterNode:
             ):
                 self.registry.receive(message, sender)
             case NodeHeartbeat():
-                if not self._gone:
+                if not self.gone:
                     self._on_heartbeat(message, sender)
             case (
                 HandoverOffer()
@@ -580,7 +581,7 @@ class ClusterNode:
         now = self._clock()
         if self.stopping:
             self._leave_further(now)
-        if self._gone:
+        if self.gone:
             return
         late, self._last_tick = now - self._last_tick > LATE, now
         self._stood_still = late and not self._stood_still

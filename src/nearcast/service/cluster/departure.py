@@ -39,4 +39,8 @@ class Departure:
                 node.site.resign()
             return False
         gone = not node.nodes or node.site.resigned or node.site.mesh.me is None
-        return gone or now >= self._until
+        if not gone and now < self._until:
+            return False
+        # Clients may have come meanwhile.
+        alone = node.handover.all_gone or not node.has_heirs
+        return alone or now >= min(self._until + WITHOUT_PROGRESS, self._last)

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from random import Random
 
 from nearcast.client_protocol import messages
+from nearcast.client_protocol.close_codes import CloseCode
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import MalformedMessageError, Refused
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Effect, Message, Timer
 from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.service.access.grants import Grant
 from nearcast.service.client_state import FlushDeliveries
 from nearcast.service.cluster.cluster_node import ClusterNode
 from nearcast.service.cluster.realm import ClusterRealm
@@ -136,6 +138,12 @@ class ClusterService(Service):
             self._apply_decisions()
         else:
             super().on_timer(timer)
+
+    def _join(self, connection: Connection, request: messages.JoinRequest, grant: Grant) -> None:
+        if self.cluster.gone:  # nobody could take it over any more
+            self._end(connection, "the node stops", CloseCode.GOING_AWAY)
+        else:
+            super()._join(connection, request, grant)
 
     def _claim(self, connection: Connection, request: messages.JoinRequest) -> None:
         self.cluster.handover.claim_client(self.now, connection, request)
