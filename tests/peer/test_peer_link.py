@@ -19,8 +19,9 @@ from nearcast.peer.line_protocol import needed_offers
 from nearcast.peer.peer import PeerOptions, parse_address
 from nearcast.peer.peer_link import PeerLink, join
 from nearcast.protocols import PROTOCOLS
-from nearcast.protocols.offers import Offer
+from nearcast.protocols.offers import OverlayOffer
 from nearcast.space.shapes import disc, point
+from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.offers import TRIALS, receives
 from support.peers import PATIENCE_S, Player
@@ -58,7 +59,7 @@ def test_every_overlay_does_what_it_offers_and_refuses_the_rest(overlay: str) ->
             for offer, trial in TRIALS.items():
                 if offer in PROTOCOLS[overlay].offers:
                     await trial(client, others)
-                elif offer is Offer.EARTH:  # the client itself knows that this is a plane
+                elif offer is OverlayOffer.EARTH:  # the client itself knows that this is a plane
                     with pytest.raises(ValueError, match="plane"):
                         await trial(client, others)
                 else:
@@ -70,13 +71,13 @@ def test_every_overlay_does_what_it_offers_and_refuses_the_rest(overlay: str) ->
 
 
 def test_every_offer_has_a_trial() -> None:
-    assert list(TRIALS) == list(Offer)
+    assert list(TRIALS) == list(OverlayOffer)
 
 
 @pytest.mark.parametrize("offer", TRIALS)
-def test_a_node_does_all_that_is_offered(offer: Offer) -> None:
+def test_a_node_does_all_that_is_offered(offer: OverlayOffer) -> None:
     async def story() -> None:
-        geometry: Geometry = "earth" if offer is Offer.EARTH else "plane"
+        geometry: Geometry = "earth" if offer is OverlayOffer.EARTH else "plane"
         async with nearcast.World(geometry=geometry) as world:
             client, other = await world.join("ann"), await world.join("ben")
             await TRIALS[offer](client, [other])
@@ -86,14 +87,14 @@ def test_a_node_does_all_that_is_offered(offer: Offer) -> None:
 
 def test_requests_need_what_their_fields_ask_for() -> None:
     for request, offer in (
-        (wire.SubscribeRequest(1, closest=3), Offer.THROTTLING),
-        (wire.SubscribeRequest(1, budget=3.0), Offer.THROTTLING),
-        (wire.SubscribeRequest(1, near=3.0), Offer.FENCES),
-        (wire.SubscribeRequest(1, fences="zones"), Offer.FENCES),
-        (wire.SubscribeRequest(1, dwell=2.0), Offer.FENCES),
-        (wire.FencesRequest("zones"), Offer.FENCES),
-        (wire.PublishRequest(1.0, 1.0, ttl=3.0), Offer.RETAINED_STATES),
-        (wire.PublishRequest(lon=1.0, lat=1.0), Offer.EARTH),
+        (wire.SubscribeRequest(1, closest=3), OverlayOffer.THROTTLING),
+        (wire.SubscribeRequest(1, budget=3.0), OverlayOffer.THROTTLING),
+        (wire.SubscribeRequest(1, near=3.0), OverlayOffer.FENCES),
+        (wire.SubscribeRequest(1, fences="zones"), OverlayOffer.FENCES),
+        (wire.SubscribeRequest(1, dwell=2.0), OverlayOffer.FENCES),
+        (wire.FencesRequest("zones"), OverlayOffer.FENCES),
+        (wire.PublishRequest(1.0, 1.0, ttl=3.0), OverlayOffer.RETAINED_STATES),
+        (wire.PublishRequest(lon=1.0, lat=1.0), OverlayOffer.EARTH),
     ):
         assert offer in set(needed_offers(request))
 
@@ -169,15 +170,20 @@ def test_what_is_wrong_with_a_join_or_a_request_is_one_sentence(
     run(story())
 
 
-def test_the_trace_of_a_peer_is_complete_when_it_has_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overlay", ["client-server", "bubblestorm"])
+def test_the_trace_of_a_peer_is_complete_when_it_has_left(overlay: str, tmp_path: Path) -> None:
     async def story() -> None:
-        async with join("client-server", trace=tmp_path / "peer", matcher="scan") as client:
+        async with join(overlay, trace=tmp_path / "peer", **QUICK[overlay]) as client:
             here = await client.subscribe(disc(0, 0, 5), echo=True)
             await receives(here, [client], point(1, 1))
 
     run(story())
     report = validate(tmp_path / "peer")
     assert report.finished and not report.problems
+    notes = read(tmp_path / "peer", "notes").to_pylist()
+    assert [note["fact"] for note in notes if note["fact"] in ("joined", "left")] == [
+        "joined", "left",
+    ]  # fmt: skip
 
 
 def test_no_overlay_has_a_setting_that_join_takes_for_itself() -> None:

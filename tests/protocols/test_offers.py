@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nearcast.errors import NotOfferedError
 from nearcast.model.commands import Publish
 from nearcast.protocols import PROTOCOLS
-from nearcast.protocols.offers import PEER_OFFERS, Offer, offers_table, refuse_missing
+from nearcast.protocols.offers import PEER_OFFERS, OverlayOffer, offers_table, refuse_missing
 from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
 from nearcast.scenario import Setting
 from nearcast.space.shapes import ball, point
@@ -25,12 +25,12 @@ def test_the_table_of_the_documents_is_the_one_that_refusals_use() -> None:
 
 def test_a_refusal_names_the_overlay_what_it_cannot_and_who_can() -> None:
     kinds: Mapping[str, ProtocolKind] = {
-        "von": replace(PROTOCOLS["von"], offers=PEER_OFFERS - {Offer.FILTERS}),
+        "von": replace(PROTOCOLS["von"], offers=PEER_OFFERS - {OverlayOffer.FILTERS}),
         "psense": PROTOCOLS["psense"],
     }
-    refuse_missing("von", [Offer.AREAS, Offer.ECHO], kinds)
+    refuse_missing("von", [OverlayOffer.AREAS, OverlayOffer.ECHO], kinds)
     with pytest.raises(NotOfferedError) as refused:
-        refuse_missing("von", [Offer.AREAS, Offer.FILTERS], kinds)
+        refuse_missing("von", [OverlayOffer.AREAS, OverlayOffer.FILTERS], kinds)
     assert str(refused.value) == (
         "von does not offer filters; who does: psense, a node (`connect`, `World`)"
     )

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from nearcast.client.client import Client
 from nearcast.client.subscription import Subscription
-from nearcast.protocols.offers import Offer
+from nearcast.protocols.offers import OverlayOffer
 from nearcast.space.motion import Moving, path
 from nearcast.space.outline_shapes import corridor, earth_polygon, polygon, sector
 from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc, point
@@ -168,21 +168,21 @@ async def try_earth(client: Client, _: Sequence[Client]) -> None:
     await subscription.unsubscribe()
 
 
-TRIALS: dict[Offer, Trial] = {
-    Offer.AREAS: try_areas,
-    Offer.OUTLINES: try_outlines,
-    Offer.MOTION: try_motion,
-    Offer.FORMULAS: try_formulas,
-    Offer.FILTERS: try_filters,
-    Offer.CHANNELS: try_channels,
-    Offer.ECHO: try_echo,
-    Offer.EXTENTS: try_extents,
-    Offer.RETAINED_STATES: try_retained_states,
-    Offer.NEARBY: try_nearby,
-    Offer.WATCH: try_watch,
-    Offer.FENCES: try_fences,
-    Offer.FOLLOWING: try_following,
-    Offer.THROTTLING: try_throttling,
-    Offer.NAMES: try_names,
-    Offer.EARTH: try_earth,
+TRIALS: dict[OverlayOffer, Trial] = {
+    OverlayOffer.AREAS: try_areas,
+    OverlayOffer.OUTLINES: try_outlines,
+    OverlayOffer.MOTION: try_motion,
+    OverlayOffer.FORMULAS: try_formulas,
+    OverlayOffer.FILTERS: try_filters,
+    OverlayOffer.CHANNELS: try_channels,
+    OverlayOffer.ECHO: try_echo,
+    OverlayOffer.EXTENTS: try_extents,
+    OverlayOffer.RETAINED_STATES: try_retained_states,
+    OverlayOffer.NEARBY: try_nearby,
+    OverlayOffer.WATCH: try_watch,
+    OverlayOffer.FENCES: try_fences,
+    OverlayOffer.FOLLOWING: try_following,
+    OverlayOffer.THROTTLING: try_throttling,
+    OverlayOffer.NAMES: try_names,
+    OverlayOffer.EARTH: try_earth,
 }

@@ -24,7 +24,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.peer.host import Host
 from nearcast.protocols import PROTOCOLS
-from nearcast.protocols.offers import Offer, refuse_missing
+from nearcast.protocols.offers import OverlayOffer, refuse_missing
 from nearcast.space.shapes import ShapeKind
 
 
@@ -35,59 +35,59 @@ def unique_ids(rng: Random) -> Iterator[int]:
         yield from range(first, first + 2**16)
 
 
-def needed_offers(request: messages.Request) -> Iterator[Offer]:
+def needed_offers(request: messages.Request) -> Iterator[OverlayOffer]:
     """What an overlay must offer for this request."""
     match request:
         case messages.PublishRequest():
             if request.retain or request.ttl is not None:
-                yield Offer.RETAINED_STATES
+                yield OverlayOffer.RETAINED_STATES
             if request.name:
-                yield Offer.NAMES
+                yield OverlayOffer.NAMES
             if request.channel:
-                yield Offer.CHANNELS
+                yield OverlayOffer.CHANNELS
             if request.lon is not None or request.lat is not None or request.alt is not None:
-                yield Offer.EARTH
-            yield Offer.EXTENTS
+                yield OverlayOffer.EARTH
+            yield OverlayOffer.EXTENTS
         case messages.SubscribeRequest():
             if request.near is None and not request.fences:
                 yield from _offers_of_area(request.area)
             yield from _offers_of_options(request)
         case messages.MoveRequest(_, area):
-            yield Offer.MOTION
+            yield OverlayOffer.MOTION
             yield from _offers_of_area(area)
         case messages.TuneRequest():
-            yield Offer.FORMULAS
+            yield OverlayOffer.FORMULAS
         case messages.NearbyRequest():
-            yield Offer.NEARBY
+            yield OverlayOffer.NEARBY
         case messages.WithdrawRequest():
-            yield Offer.RETAINED_STATES
+            yield OverlayOffer.RETAINED_STATES
         case messages.FencesRequest():
-            yield Offer.FENCES
+            yield OverlayOffer.FENCES
 
 
-def _offers_of_area(area: Area) -> Iterator[Offer]:
-    yield Offer.AREAS
+def _offers_of_area(area: Area) -> Iterator[OverlayOffer]:
+    yield OverlayOffer.AREAS
     if area.formula is not None:
-        yield Offer.FORMULAS
+        yield OverlayOffer.FORMULAS
     if area.geometry is not None or area.sector is not None:
-        yield Offer.OUTLINES
+        yield OverlayOffer.OUTLINES
     if area.to is not None or any((area.vx, area.vy, area.vz, area.gx, area.gy, area.gz)):
-        yield Offer.MOTION
+        yield OverlayOffer.MOTION
     if area.lon is not None or area.lat is not None:
-        yield Offer.EARTH
+        yield OverlayOffer.EARTH
 
 
-def _offers_of_options(request: messages.SubscribeRequest) -> Iterator[Offer]:
+def _offers_of_options(request: messages.SubscribeRequest) -> Iterator[OverlayOffer]:
     for offer, asked in (
-        (Offer.WATCH, request.watch),
-        (Offer.FENCES, request.events or request.fences or request.near is not None),
-        (Offer.FENCES, request.dwell is not None or request.linger is not None),
-        (Offer.FOLLOWING, request.follow != "" or request.offset),
-        (Offer.THROTTLING, request.rates or request.closest is not None),
-        (Offer.THROTTLING, request.budget is not None),
-        (Offer.FILTERS, request.filter is not None),
-        (Offer.CHANNELS, request.channel),
-        (Offer.ECHO, request.echo),
+        (OverlayOffer.WATCH, request.watch),
+        (OverlayOffer.FENCES, request.events or request.fences or request.near is not None),
+        (OverlayOffer.FENCES, request.dwell is not None or request.linger is not None),
+        (OverlayOffer.FOLLOWING, request.follow != "" or request.offset),
+        (OverlayOffer.THROTTLING, request.rates or request.closest is not None),
+        (OverlayOffer.THROTTLING, request.budget is not None),
+        (OverlayOffer.FILTERS, request.filter is not None),
+        (OverlayOffer.CHANNELS, request.channel),
+        (OverlayOffer.ECHO, request.echo),
     ):
         if asked:
             yield offer

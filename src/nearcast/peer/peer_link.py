@@ -61,6 +61,8 @@ class PeerLink:
         if isinstance(request, messages.JoinRequest):
             self._notify(member.welcome(request.id))
             return
+        if isinstance(request, messages.LeaveRequest):
+            return  # the client closes its link next, which is leaving
         try:
             self._line_protocol.carry_out(member.host, member.node.id, request)
         except InvalidRequestError:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NODE = "a node (`connect`, `World`)"
 
 
-class Offer(Enum):
+class OverlayOffer(Enum):
     """Something that an application may ask for, as documents and errors call it."""
 
     AREAS = "areas: discs, balls, boxes, everywhere, in 2-D and 3-D"
@@ -41,14 +41,20 @@ class Offer(Enum):
 # subscribed to. So whatever a subscription can say, every overlay offers. Nobody keeps states.
 PEER_OFFERS = frozenset(
     {
-        Offer.AREAS, Offer.OUTLINES, Offer.MOTION, Offer.FORMULAS, Offer.FILTERS, Offer.CHANNELS,
-        Offer.ECHO, Offer.EXTENTS,
+        OverlayOffer.AREAS,
+        OverlayOffer.OUTLINES,
+        OverlayOffer.MOTION,
+        OverlayOffer.FORMULAS,
+        OverlayOffer.FILTERS,
+        OverlayOffer.CHANNELS,
+        OverlayOffer.ECHO,
+        OverlayOffer.EXTENTS,
     }
-)  # fmt: skip
+)
 
 
 def refuse_missing(
-    overlay: str, needed: Iterable[Offer], kinds: "Mapping[str, ProtocolKind]"
+    overlay: str, needed: Iterable[OverlayOffer], kinds: "Mapping[str, ProtocolKind]"
 ) -> None:
     """NotOfferedError for the first that the overlay does not offer; it says who does."""
     for offer in needed:
@@ -64,7 +70,7 @@ def offers_table(kinds: "Mapping[str, ProtocolKind]") -> str:
     rows = [["", *(f"`{name}`" for name in kinds), "node"], ["---"] + ["---"] * (len(kinds) + 1)]
     rows += [
         [offer.value, *("yes" if offer in kind.offers else "–" for kind in kinds.values()), "yes"]
-        for offer in Offer
+        for offer in OverlayOffer
     ]
     rows.append(
         ["sends by height too, in 3-D worlds", *map(_spatial_form, kinds.values()), "yes"],
