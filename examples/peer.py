@@ -1,63 +1,37 @@
 """Two applications, each with a peer of its own and no server between them.
 
     python examples/peer.py
+    python examples/peer.py drtree
 
-Each peer is a node of an overlay (here pSense) with a key and a port of its own. The second knows
-the address of the first and nothing else. An application and its peer exchange the messages of the
-client protocol (docs/reference/wire.md), here as lines of JSON within one process; `nearcast peer`
-does the same as a program.
+Each peer is a node of an overlay (pSense, if none is named) with a key and a port of its own. The
+second knows the address of the first and nothing else. `nearcast.join` gives the same client as
+`nearcast.connect`; what the overlay does not offer is an error that says who does.
 """
 
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from nearcast.client_protocol import messages
-from nearcast.peer.peer import PeerOptions, parse_address, run_peer
-
-
-class Application:
-    """What a program does with its peer: it sends requests, and is told notices."""
-
-    def __init__(self, name: str, options: PeerOptions) -> None:
-        self.name = name
-        self.requests: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.notices: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.peer = asyncio.create_task(run_peer(options, self.requests, self.receive))
-
-    def receive(self, notice: Any) -> None:
-        self.notices.put_nowait(json.loads(messages.JSON.encode(notice)))
-
-    def send(self, do: str, **fields: Any) -> None:
-        self.requests.put_nowait(json.dumps({"do": do, **fields}).encode())
-
-    async def until(self, kind: str) -> dict[str, Any]:
-        """The next notice of this kind."""
-        while (notice := await self.notices.get())["is"] != kind:
-            pass
-        return notice
+import nearcast
 
 
 async def main(arguments: Sequence[str]) -> None:
-    if arguments:
+    if len(arguments) > 1:
         raise SystemExit(__doc__)
-    ann = Application("ann", PeerOptions(overlay="psense"))
-    where = parse_address((await ann.until("welcome"))["node"])
-    print("ann listens at {}:{}".format(*where))
-    ben = Application("ben", PeerOptions(join=where))
-    await ben.until("welcome")
-    for one, x in ((ann, 0), (ben, 10)):
-        one.send("subscribe", subscription=1, area={"x": x, "y": 0, "r": 50})
-    message = asyncio.create_task(ann.until("message"))
-    while not message.done():  # until the two have found each other, nobody hears anything
-        ben.send("publish", x=3, y=4, payload="hello from ben")
-        await asyncio.wait([message], timeout=0.2)
-    print("ann received:", message.result()["payload"])
-    for one in (ben, ann):
-        one.send("leave")
-        await one.peer
+    async with nearcast.join(*arguments or ["psense"]) as ann:
+        print("ann listens at", ann.node)
+        async with nearcast.join(contact=ann.node) as ben:
+            here = await ann.subscribe(nearcast.disc(0, 0, 50))
+            await ben.subscribe(nearcast.disc(10, 0, 50))
+            message = asyncio.ensure_future(anext(here))
+            while not message.done():  # until the two have found each other, nobody hears anything
+                await ben.publish(nearcast.point(3, 4), "hello from ben")
+                await asyncio.wait([message], timeout=0.2)
+            print("ann received:", message.result().payload)
+        try:
+            await ann.subscribe(nearcast.disc(0, 0, 50), watch=True)
+        except nearcast.NotOfferedError as why:
+            print(why)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,9 @@ def test_taxis_receive_passengers_calls_and_the_trace_has_each_offer(
 
 def test_two_peers_need_no_server(capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(asyncio.wait_for(example("peer")["main"]([]), PATIENCE_S))
-    assert "ann received: hello from ben" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "ann received: hello from ben" in printed
+    assert "psense does not offer presence in an area (`watch`)" in printed
 
 
 def test_the_example_queries_give_the_right_answers(

@@ -4,7 +4,8 @@
         here = await me.subscribe(nearcast.disc(0, 0, 50))
         await me.publish(nearcast.point(3, 4), {"text": "hello"})
 
-`connect` opens a connection to a node, `World` is a node in this process; both give a `Client`.
+`connect` opens a connection to a node, `World` is a node in this process, `join` makes this process
+a peer of an overlay without servers; all give a `Client`.
 Names are loaded when they are first used, so `import nearcast` takes no time.
 """
 
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
         ClosedError,
         FormulaError,
         InvalidRequestError,
+        JoinError,
         NearcastError,
+        NotOfferedError,
         Refused,
         TraceError,
     )
+    from nearcast.peer.peer_link import join
     from nearcast.server.in_process import World
     from nearcast.space.earth_shapes import (
         earth_ball,
@@ -57,13 +61,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Busy", "Client", "ClosedError", "Disconnected", "DroppedNotice", "Entered", "Entity",
-    "ErrorNotice", "FenceEvent", "FormulaError", "HandedOver", "InvalidRequestError", "Left",
-    "Message", "Moving", "NearcastError", "Path", "Reconnected", "Refused", "Shape",
-    "Subscription", "TraceError",
+    "ErrorNotice", "FenceEvent", "FormulaError", "HandedOver", "InvalidRequestError", "JoinError",
+    "Left", "Message", "Moving", "NearcastError", "NotOfferedError", "Path", "Reconnected",
+    "Refused", "Shape", "Subscription", "TraceError",
     "Unreadable", "WithheldNotice", "World", "ball", "box", "connect", "corridor", "cuboid", "disc",
     "earth_ball", "earth_bounds", "earth_corridor", "earth_disc", "earth_multipolygon",
     "earth_point", "earth_polygon", "earth_sector", "geojson_from_shape", "great_circle_line",
-    "great_circle_path", "line", "multipolygon", "path", "point", "polygon", "sector",
+    "great_circle_path", "join", "line", "multipolygon", "path", "point", "polygon", "sector",
     "shape_from_geojson",
 ]  # fmt: skip
 
@@ -73,9 +77,10 @@ _MODULES = {
     "client_protocol.messages": ("DroppedNotice", "ErrorNotice", "WithheldNotice"),
     "client_protocol.payloads": ("Unreadable",),
     "errors": (
-        "Busy", "ClosedError", "FormulaError", "InvalidRequestError", "NearcastError", "Refused",
-        "TraceError",
+        "Busy", "ClosedError", "FormulaError", "InvalidRequestError", "JoinError", "NearcastError",
+        "NotOfferedError", "Refused", "TraceError",
     ),
+    "peer.peer_link": ("join",),
     "server.in_process": ("World",),
     "space.earth_shapes": (
         "earth_ball", "earth_bounds", "earth_disc", "earth_point", "great_circle_line",

@@ -28,6 +28,10 @@ class InvalidRequestError(Refused, ValueError):
     """The client library does not send this request: no node would accept it."""
 
 
+class NotOfferedError(InvalidRequestError):
+    """The overlay that this peer is in cannot do this; the text says who can."""
+
+
 class ClosedError(NearcastError, ConnectionError):
     """The connection has ended. `code` is its WebSocket close code; 1006 if it just broke."""
 
@@ -37,7 +41,7 @@ class ClosedError(NearcastError, ConnectionError):
 
 
 class JoinError(NearcastError, OSError):
-    """This node cannot join the cluster."""
+    """This node cannot join the cluster, or this peer the overlay."""
 
 
 class FormulaError(NearcastError, ValueError):

@@ -29,7 +29,7 @@ from nearcast.demo.ship_control import ShipControl
 from nearcast.model.publication import Publication
 from nearcast.peer.host import run
 from nearcast.peer.peer import PeerOptions
-from nearcast.scenario import stream
+from nearcast.scenario import Setting, stream
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import point
 from nearcast.trace.validate import validate
@@ -144,10 +144,45 @@ def test_bot_settings_out_of_range_are_refused() -> None:
     assert workload.entities == 3 and rest == {"lambda": "2"}
 
 
+def test_bots_of_a_game_in_3d_begin_an_overlay_in_its_3d_form() -> None:
+    def begun(options: PeerOptions, **bot_settings: Any) -> dict[str, Setting]:
+        return PeerBots(options, BotSettings(bots=2, **bot_settings)).options.settings
+
+    assert begun(PeerOptions(overlay="psense")) == {"dimensions": 3}
+    assert begun(PeerOptions(overlay="drtree", settings={"most": 9})) == {
+        "dimensions": "x,y,z", "most": 9,
+    }  # fmt: skip
+    assert begun(PeerOptions(overlay="von")) == {}
+    assert begun(PeerOptions(overlay="psense", settings={"dimensions": 2})) == {"dimensions": 2}
+    assert begun(PeerOptions(overlay="psense"), workload="waypoint") == {}
+    spatial = PeerOptions(overlay="psense", settings={"dims": 3})
+    assert begun(spatial, workload="waypoint") == {"dimensions": 3}
+    assert begun(PeerOptions(overlay="psense", join=("127.0.0.1", 9))) == {}
+
+
+def test_bots_in_3d_say_that_the_overlay_that_they_join_is_flat() -> None:
+    async def story() -> None:
+        flat = {"dimensions": 2, "round_ms": 100.0, "asteroids": 0}
+        one, two = (BotSettings(bots=1, seed=seed) for seed in (1, 2))
+        first = PeerBots(PeerOptions(overlay="psense", settings=flat), one)
+        said: list[str] = []
+        where = await first.start_peers(said.append)
+        second = PeerBots(PeerOptions(join=where), two)
+        await second.start_peers(said.append)
+        assert [text for text in said if "3-D" in text] == [
+            "the game is in 3-D, but this overlay of psense sends by x and y alone:"
+            " it should begin with --set dimensions=3"
+        ] * 2
+        await second.stop()
+        await first.stop()
+
+    run(story())
+
+
 @pytest.mark.parametrize(
     ("overlay", "settings"),
     [
-        ("psense", {"round_ms": 100.0, "dimensions": 3, "limit": 100_000}),
+        ("psense", {"round_ms": 100.0, "limit": 100_000}),
         ("vso", {"matcher": "scan", "world": 200.0}),
     ],
 )

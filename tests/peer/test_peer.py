@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from math import inf
 from random import Random
 
+import msgspec
 import pytest
 
 from nearcast.client_protocol import messages
@@ -91,6 +93,7 @@ class Desks:
     def __init__(self) -> None:
         self.notices: list[messages.Notice] = []
         self.line_protocol = LineProtocol(self.notices.append)
+        self.line_protocol.overlay = "drtree"
 
     def command(self, line: str) -> commands.Command:
         return self.line_protocol.command(messages.JSON.read_request(line.encode()))
@@ -99,11 +102,12 @@ class Desks:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('{"do": "publish", "x": 1, "y": 2, "retain": true}', "no states"),
-        ('{"do": "subscribe", "subscription": 1, "watch": true}', "receives everything"),
-        ('{"do": "subscribe", "subscription": 1, "closest": 3}', "receives everything"),
+        ('{"do": "publish", "x": 1, "y": 2, "retain": true}', "drtree does not offer retained"),
+        ('{"do": "subscribe", "subscription": 1, "watch": true}', "not offer presence"),
+        ('{"do": "subscribe", "subscription": 1, "closest": 3}', "not offer fewer messages"),
         ('{"do": "move", "subscription": 9, "area": {}}', "no subscription 9"),
         ('{"do": "unsubscribe", "subscription": 9}', "no subscription 9"),
+        ('{"do": "tune", "subscription": 9, "variables": {}}', "no subscription 9"),
         ('{"do": "join"}', "publishes, subscribes and leaves"),
         ('{"do": "publish", "x": 1, "y": 2, "r": 1, "rx": 2}', "not both"),
     ],
@@ -111,6 +115,22 @@ class Desks:
 def test_what_a_peer_cannot_do_is_refused_with_a_reason(line, why):
     with pytest.raises(ValueError, match=why):
         Desks().command(line)
+
+
+def test_only_variables_that_leave_a_value_are_tuned():
+    desks = Desks()
+    desks.command('{"do": "subscribe", "subscription": 4}')
+    with pytest.raises(ValueError, match="subscription 4 has no variables"):
+        desks.command('{"do": "tune", "subscription": 4, "variables": {"v": 1}}')
+    area = '{"formula": "x <= 1 / v"}'
+    desks.command(
+        f'{{"do": "subscribe", "subscription": 5, "area": {area}, "variables": {{"v": 2}}}}'
+    )
+    with pytest.raises(ValueError):
+        desks.command('{"do": "tune", "subscription": 5, "variables": {"v": 0}}')
+    assert desks.command(
+        '{"do": "tune", "subscription": 5, "variables": {"v": 4}}'
+    ) == commands.Tune(desks.line_protocol._subscribed[5].subscription, {"v": 4.0})
 
 
 def test_the_same_number_again_replaces_that_subscription():
@@ -127,14 +147,23 @@ def test_the_same_number_again_replaces_that_subscription():
 def test_a_delivery_is_one_line_with_the_applications_own_subscription_numbers():
     desks = Desks()
     wanted = desks.command('{"do": "subscribe", "subscription": 4}').subscription
-    for number, payload in enumerate((b'{"a":\n1}', b"not json\n", b"")):
+    packed = msgspec.msgpack.encode({"a": "1\n"})
+    for number, payload in enumerate((packed, b"no value\n", msgspec.msgpack.encode(inf), b"")):
         publication = Publication(number, 3, 9, box(1, 2, 5, 6), payload=payload)
         desks.line_protocol.deliver(1, publication, (wanted, 12345))
     lines = [messages.JSON.encode(notice) for notice in desks.notices]
     notices = [json.loads(line) for line in lines]
     assert all(b"\n" not in line for line in lines)
-    assert [(t["to"], t["from"], t["x"], t["rx"]) for t in notices] == [([4], 3, 1.0, 5.0)] * 3
-    assert [t.get("payload") for t in notices] == [{"a": 1}, None, None]
+    assert [(t["to"], t["from"], t["x"], t["rx"]) for t in notices] == [([4], 3, 1.0, 5.0)] * 4
+    assert [t.get("payload") for t in notices] == [{"a": "1\n"}, None, None, None]
+
+
+def test_a_payload_travels_as_messagepack_or_is_refused():
+    desks = Desks()
+    sent = desks.command('{"do": "publish", "x": 1, "y": 2, "payload": {"a": [1, null]}}')
+    assert sent.payload == msgspec.msgpack.encode({"a": [1, None]})
+    with pytest.raises(ValueError, match="the payload cannot be"):
+        desks.command(f'{{"do": "publish", "x": 1, "y": 2, "payload": {2**64}}}')
 
 
 def test_numbers_differ_between_peers_and_are_identifiers():

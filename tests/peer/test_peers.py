@@ -201,6 +201,19 @@ def test_a_peer_that_is_still_joining_stops_on_request() -> None:
             called[0].close()
 
 
+def test_a_program_lets_websockets_in_until_it_is_stopped() -> None:
+    with started("--overlay", "psense", "--websocket", "0", "--json") as process:
+        where = notice_of(process)
+        assert where["websocket"].startswith("ws://127.0.0.1:")
+        assert where["join"].startswith("127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    with started("--overlay", "psense", "--websocket", "0", "--bots", "2") as process:
+        assert process.wait(PATIENCE_S) != 0
+        assert process.stderr is not None
+        assert "start two programs" in process.stderr.read()
+
+
 NETWORK = "10.213.78"
 
 

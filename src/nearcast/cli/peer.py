@@ -70,6 +70,12 @@ def add_peer(commands: Any) -> Parser:
         "--set", action="append", default=[], metavar="KEY=VALUE",
         help="any setting of the overlay, and with --bots of the workload",
     )  # fmt: skip
+    add(
+        "--websocket", type=int, metavar="PORT",
+        help="be the way into the overlay for pages in JavaScript: each client that connects to"
+        " this port of this machine gets a peer of its own; there are no requests on standard"
+        " input then",
+    )  # fmt: skip
     add("--bots", type=int, metavar="N", help="so many peers, which live as a workload says")
     add("--workload", default="planetpi4", metavar="NAME", help="of bots (default planetpi4)")
     add("--seed", type=int, default=1, metavar="K", help="of the bots' world (default 1)")
@@ -93,13 +99,42 @@ def run_peer(arguments: argparse.Namespace) -> int:
         unsigned=arguments.unsigned,
         settings=dict(map(split_setting, arguments.set)),
     )
+    if arguments.websocket is not None and arguments.bots is not None:
+        raise ValueError("--websocket and --bots are for different peers: start two programs")
     keep_pandas_out()
     with telling_of_compilation():
-        if arguments.bots is None:
+        if arguments.websocket is not None:
+            _serve_clients(options, arguments)
+        elif arguments.bots is None:
             run_peer_process(options)
         else:
             _run_bots(options, arguments)
     return 0
+
+
+def _serve_clients(options: "PeerOptions", arguments: argparse.Namespace) -> None:
+    import asyncio
+    import signal
+
+    import msgspec
+
+    from nearcast.peer.host import run
+    from nearcast.server.peer_gateway import serve_overlay_clients
+
+    def ready(url: str, where: str) -> None:
+        if arguments.json:
+            write_lines(msgspec.json.encode({"websocket": url, "join": where}).decode())
+        else:
+            write_lines(f"clients connect to {url}; peers join {where}")
+        sys.stdout.flush()
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve_overlay_clients(options, arguments.websocket, ready, stop)
+
+    run(main())
 
 
 def _run_bots(options: "PeerOptions", arguments: argparse.Namespace) -> None:

@@ -28,6 +28,7 @@ from nearcast.demo.ship_control import ShipControl
 from nearcast.model.commands import Command, Leave, Publish, Subscribe, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
+from nearcast.peer.discovery import OverlayDescription
 from nearcast.peer.host import Host, run
 from nearcast.peer.line_protocol import unique_ids
 from nearcast.peer.peer import (
@@ -37,6 +38,7 @@ from nearcast.peer.peer import (
     ProcessHost,
     format_address,
     open_recording,
+    parse_settings,
 )
 from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Setting, stream
@@ -121,6 +123,10 @@ class PeerBots:
     def __init__(self, options: PeerOptions, bot_settings: BotSettings) -> None:
         self.bot_settings = bot_settings
         self.workload, rest = bot_settings.split(options.settings)
+        if options.join is None and self._is_spatial():
+            spatial = PROTOCOLS[options.overlay].spatial or {}
+            options = replace(options, settings={**spatial, **options.settings})
+            rest = {**spatial, **rest}
         self.options = replace(options, settings=rest)
         about: dict[str, Setting] = {
             "bots": bot_settings.bots, "world": bot_settings.workload, "seed": bot_settings.seed,
@@ -146,11 +152,18 @@ class PeerBots:
         assert self.home.host is not None
         return self.home.host
 
+    def _is_spatial(self) -> bool:
+        """Is the game in 3-D?"""
+        low, high = self.workload.world
+        return high[2] > low[2]
+
     # Start.
 
     async def start_peers(self, report: Callable[[str], None]) -> tuple[str, int]:
         """Start all peers and wait until they are ready. Returns the address for others to join."""
         first = await self._start(self.options)
+        if self._is_spatial() and (advice := _flat_overlay(first.about)):
+            report(advice)
         others = replace(self.options, join=first.address, port=0, serve=False, key=None)
         members = [first]
         while len(members) < self.bot_settings.bots:
@@ -309,6 +322,7 @@ class PeerBots:
             self.options, join=first.address, port=0, serve=False, key=None, overlay=""
         )
         member = await self._start(options)
+        control.overlay = member.about.overlay
         self.ship_controls[member.node.id] = control
         self.person_peers[member.node.id] = member
         self.teams[member.node.id] = team
@@ -375,6 +389,19 @@ class PeerBots:
         await self.home.stop()
         if self.recording is not None:
             self.recording.close(self.home.summary())
+
+
+def _flat_overlay(about: OverlayDescription) -> str:
+    """What to say of an overlay that has a form for 3-D worlds and does not use it; "": it does."""
+    kind = PROTOCOLS[about.overlay]
+    chosen, usual = parse_settings(about.overlay, about.settings), kind.parameters()
+    for name, value in (kind.spatial or {}).items():
+        if getattr(chosen, name) == getattr(usual, name):
+            return (
+                f"the game is in 3-D, but this overlay of {about.overlay} sends by x and y alone:"
+                f" it should begin with --set {name}={value}"
+            )
+    return ""
 
 
 def _is_position_update(command: Command) -> bool:

@@ -124,9 +124,8 @@ class ShipPageConnection(WebSocketEndpoint):
         if self._gone:  # in the meantime
             self._peer_bots.remove_person(member)
             return
-        self._member, host = member, self._peer_bots.host
-        where = format_address(*member.address)
-        self._send(messages.WelcomeNotice(member.node.id, host.now, where, id=number))
+        self._member = member
+        self._send(member.welcome(number))
         waiting, self._waiting = self._waiting, []
         for line in waiting:
             self._obey(member, line)

@@ -1,7 +1,8 @@
-"""The protocol between an application and its peer: the client protocol in lines of JSON.
+"""The protocol between an application and its peer: the client protocol, also in lines of JSON.
 
 Requests become commands of a node, deliveries become notices. The application numbers its own
-subscriptions; in the overlay they have numbers that nobody else uses.
+subscriptions; in the overlay they have numbers that nobody else uses. Between peers, payloads are
+MessagePack, whatever their applications read and write.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from msgspec import Raw
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import (
+    Area,
     place_shape,
     refuse_earth_fields,
     region_from_area,
@@ -21,6 +23,8 @@ from nearcast.model import commands
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.peer.host import Host
+from nearcast.protocols import PROTOCOLS
+from nearcast.protocols.offers import OverlayOffer, refuse_missing
 from nearcast.space.shapes import ShapeKind
 
 
@@ -31,23 +35,89 @@ def unique_ids(rng: Random) -> Iterator[int]:
         yield from range(first, first + 2**16)
 
 
-class LineProtocol:
-    """Translates an application's requests to commands, and deliveries to notices."""
+def needed_offers(request: messages.Request) -> Iterator[OverlayOffer]:
+    """What an overlay must offer for this request."""
+    match request:
+        case messages.PublishRequest():
+            if request.retain or request.ttl is not None:
+                yield OverlayOffer.RETAINED_STATES
+            if request.name:
+                yield OverlayOffer.NAMES
+            if request.channel:
+                yield OverlayOffer.CHANNELS
+            if request.lon is not None or request.lat is not None or request.alt is not None:
+                yield OverlayOffer.EARTH
+            yield OverlayOffer.EXTENTS
+        case messages.SubscribeRequest():
+            if request.near is None and not request.fences:
+                yield from _offers_of_area(request.area)
+            yield from _offers_of_options(request)
+        case messages.MoveRequest(_, area):
+            yield OverlayOffer.MOTION
+            yield from _offers_of_area(area)
+        case messages.TuneRequest():
+            yield OverlayOffer.FORMULAS
+        case messages.NearbyRequest():
+            yield OverlayOffer.NEARBY
+        case messages.WithdrawRequest():
+            yield OverlayOffer.RETAINED_STATES
+        case messages.FencesRequest():
+            yield OverlayOffer.FENCES
 
-    def __init__(self, send_notice: Callable[[messages.Notice], None]) -> None:
+
+def _offers_of_area(area: Area) -> Iterator[OverlayOffer]:
+    yield OverlayOffer.AREAS
+    if area.formula is not None:
+        yield OverlayOffer.FORMULAS
+    if area.geometry is not None or area.sector is not None:
+        yield OverlayOffer.OUTLINES
+    if area.to is not None or any((area.vx, area.vy, area.vz, area.gx, area.gy, area.gz)):
+        yield OverlayOffer.MOTION
+    if area.lon is not None or area.lat is not None:
+        yield OverlayOffer.EARTH
+
+
+def _offers_of_options(request: messages.SubscribeRequest) -> Iterator[OverlayOffer]:
+    for offer, asked in (
+        (OverlayOffer.WATCH, request.watch),
+        (OverlayOffer.FENCES, request.events or request.fences or request.near is not None),
+        (OverlayOffer.FENCES, request.dwell is not None or request.linger is not None),
+        (OverlayOffer.FOLLOWING, request.follow != "" or request.offset),
+        (OverlayOffer.THROTTLING, request.rates or request.closest is not None),
+        (OverlayOffer.THROTTLING, request.budget is not None),
+        (OverlayOffer.FILTERS, request.filter is not None),
+        (OverlayOffer.CHANNELS, request.channel),
+        (OverlayOffer.ECHO, request.echo),
+    ):
+        if asked:
+            yield offer
+
+
+class LineProtocol:
+    """Translates an application's requests to commands, and deliveries to notices.
+
+    `encoding` is that of payloads as the application reads and writes them.
+    """
+
+    def __init__(
+        self,
+        send_notice: Callable[[messages.Notice], None],
+        encoding: messages.Encoding = messages.JSON,
+    ) -> None:
+        self.overlay = ""  # whose offers count; empty until it is known
         self._send_notice = send_notice
+        self._encoding = encoding
         self._numbers = unique_ids(SystemRandom())
-        self._ids: dict[messages.SubscriptionNumber, SubscriptionId] = {}
+        # As asked for; in the overlay they have numbers of their own.
+        self._subscribed: dict[messages.SubscriptionNumber, commands.Subscribe] = {}
         self._wanted: dict[SubscriptionId, messages.SubscriptionNumber] = {}
 
     def command(self, request: messages.Request) -> commands.Command:
-        """ValueError says why not."""
+        """ValueError says why not; NotOfferedError what the overlay cannot."""
+        if self.overlay:
+            refuse_missing(self.overlay, needed_offers(request), PROTOCOLS)
         match request:
             case messages.PublishRequest():
-                if request.retain:
-                    raise ValueError("a peer keeps no states: publish without retain")
-                if request.name:
-                    raise ValueError("a peer publishes as itself alone: publish without a name")
                 refuse_earth_fields("a publication", request)
                 where = place_shape(request)
                 return commands.Publish(
@@ -57,59 +127,75 @@ class LineProtocol:
             case messages.SubscribeRequest():
                 return self._subscribe(request)
             case messages.MoveRequest(subscription, area):
-                return commands.Move(self._known(subscription), region_from_area(area))
+                moved = self._known(subscription).moved(region_from_area(area))
+                self._subscribed[subscription] = moved
+                return commands.Move(moved.subscription, region_from_area(area))
             case messages.TuneRequest(subscription, variables):
-                return commands.Tune(self._known(subscription), variables)
+                known = self._known(subscription)
+                if not known.variables:
+                    raise ValueError(f"subscription {subscription} has no variables")
+                self._subscribed[subscription] = known.tuned(variables)
+                return commands.Tune(known.subscription, variables)
             case messages.UnsubscribeRequest(subscription):
                 known = self._known(subscription)
-                del self._ids[subscription], self._wanted[known]
-                return commands.Unsubscribe(known)
+                del self._subscribed[subscription], self._wanted[known.subscription]
+                return commands.Unsubscribe(known.subscription)
             case messages.LeaveRequest():
                 return commands.Leave()
         raise ValueError("a peer publishes, subscribes and leaves; the rest is a node's")
 
     def packed(self, payload: Raw) -> bytes:
         """As it travels; ValueError if it cannot."""
-        if len(payload):
-            messages.JSON.check_payload(payload)
-        return bytes(payload)
+        if not len(payload):
+            return b""
+        self._encoding.check_payload(payload)
+        if self._encoding is messages.MSGPACK:
+            return bytes(payload)
+        try:
+            return bytes(messages.MSGPACK.encode_payload(self._encoding.decode_payload(payload)))
+        except OverflowError as why:
+            raise ValueError(f"the payload cannot be sent: {why}") from None
 
     def opened(self, payload: bytes) -> Raw:
-        """As the application reads it, on one line; nothing, of a peer that speaks otherwise."""
+        """As the application reads it; in JSON nothing, if it cannot be expressed there."""
+        if self._encoding is messages.MSGPACK:
+            return Raw(payload)
         with suppress(*messages.DECODE_ERRORS):
-            messages.JSON.check_payload(Raw(payload))
-            return messages.JSON.encode_payload(messages.JSON.decode_payload(Raw(payload)))
+            messages.MSGPACK.check_payload(Raw(payload))
+            return messages.MSGPACK.translate_payload(Raw(payload), self._encoding)
         return messages.NO_PAYLOAD
 
     def _subscribe(self, request: messages.SubscribeRequest) -> commands.Subscribe:
-        if request.watch or request.rates or request.closest or request.budget:
-            raise ValueError("a peer receives everything: no watch, rates, closest or budget")
         bound = request.variables and request.area.formula
-        known = self._ids.get(request.subscription)
+        known = self._subscribed.get(request.subscription)
         command = commands.Subscribe(
-            next(self._numbers) if known is None else known,
+            next(self._numbers) if known is None else known.subscription,
             bound or region_from_area(request.area),
             request.filter, request.channel, request.echo, request.variables,
         )  # fmt: skip
-        self._ids[request.subscription] = command.subscription
+        self._subscribed[request.subscription] = command
         self._wanted[command.subscription] = request.subscription
         return command
 
-    def _known(self, subscription: messages.SubscriptionNumber) -> SubscriptionId:
-        if subscription not in self._ids:
+    def _known(self, subscription: messages.SubscriptionNumber) -> commands.Subscribe:
+        if subscription not in self._subscribed:
             raise ValueError(f"no subscription {subscription}")
-        return self._ids[subscription]
+        return self._subscribed[subscription]
 
     def obey(self, host: Host, node: NodeId, line: bytes) -> None:
+        """Carry out a request in a line of JSON; what is wrong with it is an error notice."""
         request: Any = None
         try:
             request = messages.JSON.read_request(line)
-            command = self.command(request)
-            t = host.obey(node, command)
+            self.carry_out(host, node, request)
         except ValueError as why:
             number = messages.JSON.request_id(line) if request is None else request.id
             self._send_notice(messages.ErrorNotice(str(why), number))
-            return
+
+    def carry_out(self, host: Host, node: NodeId, request: Any) -> None:
+        """Carry out a request, and answer it if it has an id. ValueError says why not."""
+        command = self.command(request)
+        t = host.obey(node, command)
         if request.id is not None:
             publication = command.publication if isinstance(command, commands.Publish) else None
             self._send_notice(messages.DoneNotice(request.id, t, publication))

@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from random import SystemRandom
@@ -144,7 +144,7 @@ class LivePeer:
     def __init__(self, options: PeerOptions, home: ProcessHost) -> None:
         self.options, self._home = options, home
 
-    async def start(self) -> messages.WelcomeNotice:
+    async def start(self) -> None:
         """ValueError, OSError and TimeoutError tell in one line why it cannot be."""
         options = self.options
         identity = load_identity(options.key) if options.key else new_identity()
@@ -178,7 +178,11 @@ class LivePeer:
         await self.host.start(self.node, discovery, self._signing(self.links))
         listening = served or self.links
         self.address = listening.host, listening.port
-        return messages.WelcomeNotice(identity.name, self.host.now, format_address(*self.address))
+
+    def welcome(self, number: int | None = None) -> messages.WelcomeNotice:
+        """Who it is, and the address that others join; `number` is that of the request."""
+        where = format_address(*self.address)
+        return messages.WelcomeNotice(self.node.id, self.host.now, where, id=number)
 
     def _agreed(self, described: OverlayDescription | None) -> OverlayDescription:
         """Overlay and settings: the other's, unless ours say otherwise."""
@@ -286,32 +290,47 @@ def open_recording(options: PeerOptions, more: dict[str, Setting]) -> LiveRecord
     return LiveRecording(options.trace, unix_time(), settings)
 
 
+@asynccontextmanager
+async def live_peer(options: PeerOptions, on_deliver: OnDeliver) -> AsyncIterator[LivePeer]:
+    """A peer with a host of its own: from its start until it has left and its trace is complete.
+
+    ValueError, OSError and TimeoutError tell in one line why it cannot begin.
+    """
+    recording = open_recording(options, {})
+    home = ProcessHost(
+        recording.recorder if recording else Recorder(MemoryTrace(), "none"), on_deliver
+    )
+    member = LivePeer(options, home)
+    try:
+        await member.start()
+        periodic_tasks = asyncio.create_task(_run_periodic_tasks(member))
+        try:
+            yield member
+        finally:
+            periodic_tasks.cancel()
+    finally:
+        await home.stop()
+        if recording is not None:
+            recording.close(home.summary())
+
+
 async def run_peer(
     options: PeerOptions,
     lines: asyncio.Queue[bytes | None],
     send_notice: Callable[[messages.Notice], None],
 ) -> None:
     """From the welcome until the application leaves; None among the lines makes it leave too."""
-    line_protocol, recording = LineProtocol(send_notice), open_recording(options, {})
-    home = ProcessHost(
-        recording.recorder if recording else Recorder(MemoryTrace(), "none"), line_protocol.deliver
-    )
-    member = LivePeer(options, home)
-    try:
-        send_notice(await member.start())
+    line_protocol = LineProtocol(send_notice)
+    async with live_peer(options, line_protocol.deliver) as member:
+        line_protocol.overlay = member.about.overlay
+        send_notice(member.welcome())
         host, node_id = member.host, member.node.id
         gone = asyncio.create_task(host.stopped(node_id))
         gone.add_done_callback(lambda _: lines.put_nowait(None))
-        chores = asyncio.create_task(_run_periodic_tasks(member))
         while (line := await lines.get()) is not None:
             if node_id in host.nodes:
                 line_protocol.obey(host, node_id, line)
         gone.cancel()
-        chores.cancel()
-    finally:
-        await home.stop()
-        if recording is not None:
-            recording.close(home.summary())
     send_notice(messages.ByeNotice("left"))
 
 

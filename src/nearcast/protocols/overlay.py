@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
+from nearcast.protocols.offers import PEER_OFFERS, OverlayOffer
+from nearcast.scenario import Setting
 from nearcast.space.motion import Time
 from nearcast.wire import Codec
 
@@ -55,3 +57,7 @@ class ProtocolKind(Struct, frozen=True):
     settles: bool = False
     workload: str = "waypoint"  # the default workload of `nearcast simulate`
     invariants: MakeInvariants = no_invariants
+    offers: frozenset[OverlayOffer] = PEER_OFFERS  # what an application may ask of its peer
+    # Settings of its form for 3-D worlds; none if it needs none. None: it sends by x and y, and
+    # z is a further condition that receivers check, so more is sent in vain.
+    spatial: dict[str, Setting] | None = {}

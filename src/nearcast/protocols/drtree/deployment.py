@@ -29,5 +29,11 @@ class DRTreeOverlay:
 
 
 KIND = ProtocolKind(
-    Parameters, CODEC, DRTreeOverlay, settles=True, workload="hotspots", invariants=invariants
+    Parameters,
+    CODEC,
+    DRTreeOverlay,
+    settles=True,
+    workload="hotspots",
+    invariants=invariants,
+    spatial={"dimensions": "x,y,z"},
 )

@@ -6,6 +6,8 @@ from nearcast.protocols.psense.messages import CODEC
 from nearcast.protocols.psense.parameters import Parameters
 from nearcast.protocols.psense.peer import PSensePeer
 
-KIND = ProtocolKind(Parameters, CODEC, peer_overlay(PSensePeer), settles=True)
+KIND = ProtocolKind(
+    Parameters, CODEC, peer_overlay(PSensePeer), settles=True, spatial={"dimensions": 3}
+)
 
 __all__ = ["KIND"]

@@ -384,4 +384,6 @@ def _nearest(shape: Shape, site: SiteInfo) -> Point:
     return shape.x + dx, shape.y + dy
 
 
-KIND = ProtocolKind(Parameters, CODEC, peer_overlay(VonPeer), settles=True, workload="clustering")
+KIND = ProtocolKind(
+    Parameters, CODEC, peer_overlay(VonPeer), settles=True, workload="clustering", spatial=None
+)

@@ -1,0 +1,84 @@
+"""What an application may ask of an overlay, or of a node: one place that says who offers what.
+
+Refusals name what is missing and who has it, and the table of the documents is made from it.
+Tests try everything that an overlay offers, and that it refuses the rest.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from nearcast.errors import NotOfferedError
+
+if TYPE_CHECKING:
+    from nearcast.protocols.overlay import ProtocolKind
+
+NODE = "a node (`connect`, `World`)"
+
+
+class OverlayOffer(Enum):
+    """Something that an application may ask for, as documents and errors call it."""
+
+    AREAS = "areas: discs, balls, boxes, everywhere, in 2-D and 3-D"
+    OUTLINES = "polygons, corridors and sectors"
+    MOTION = "areas that move, grow or are moved"
+    FORMULAS = "areas by a formula, with variables"
+    FILTERS = "filters"
+    CHANNELS = "channels"
+    ECHO = "one's own publications (`echo`)"
+    EXTENTS = "publications to any point, disc or box"
+    RETAINED_STATES = "retained states (`retain`, `ttl`, `withdraw`)"
+    NEARBY = "entities in an area now (`nearby`)"
+    WATCH = "presence in an area (`watch`)"
+    FENCES = "fences (`events`, `near`, `put_fences`)"
+    FOLLOWING = "areas that follow an entity (`follow`)"
+    THROTTLING = "fewer messages (`rates`, `closest`, `budget`)"
+    NAMES = "publications of further entities (`name`)"
+    EARTH = "places on Earth"
+
+
+# A publication reaches every peer whose areas may touch it, and this peer decides by what it is
+# subscribed to. So whatever a subscription can say, every overlay offers. Nobody keeps states.
+PEER_OFFERS = frozenset(
+    {
+        OverlayOffer.AREAS,
+        OverlayOffer.OUTLINES,
+        OverlayOffer.MOTION,
+        OverlayOffer.FORMULAS,
+        OverlayOffer.FILTERS,
+        OverlayOffer.CHANNELS,
+        OverlayOffer.ECHO,
+        OverlayOffer.EXTENTS,
+    }
+)
+
+
+def refuse_missing(
+    overlay: str, needed: Iterable[OverlayOffer], kinds: "Mapping[str, ProtocolKind]"
+) -> None:
+    """NotOfferedError for the first that the overlay does not offer; it says who does."""
+    for offer in needed:
+        if offer not in kinds[overlay].offers:
+            others = [name for name, kind in kinds.items() if offer in kind.offers]
+            raise NotOfferedError(
+                f"{overlay} does not offer {offer.value}; who does: {', '.join([*others, NODE])}"
+            )
+
+
+def offers_table(kinds: "Mapping[str, ProtocolKind]") -> str:
+    """Who offers what, as a table of a document."""
+    rows = [["", *(f"`{name}`" for name in kinds), "node"], ["---"] + ["---"] * (len(kinds) + 1)]
+    rows += [
+        [offer.value, *("yes" if offer in kind.offers else "–" for kind in kinds.values()), "yes"]
+        for offer in OverlayOffer
+    ]
+    rows.append(
+        ["sends by height too, in 3-D worlds", *map(_spatial_form, kinds.values()), "yes"],
+    )
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
+
+
+def _spatial_form(kind: "ProtocolKind") -> str:
+    if kind.spatial is None:
+        return "–"
+    return ", ".join(f"`{name}={value}`" for name, value in kind.spatial.items()) or "yes"

@@ -1,0 +1,188 @@
+"""A trial of everything that a client may ask for: it succeeds where that is offered."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from nearcast.client.client import Client
+from nearcast.client.subscription import Subscription
+from nearcast.protocols.offers import OverlayOffer
+from nearcast.space.motion import Moving, path
+from nearcast.space.outline_shapes import corridor, earth_polygon, polygon, sector
+from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc, point
+
+PATIENCE_S = 180.0
+# A trial: with a client, and others that publish to it.
+Trial: TypeAlias = Callable[[Client, Sequence[Client]], Awaitable[None]]
+
+
+async def receives(
+    subscription: Subscription, publishers: Sequence[Client], wanted: Any, other: Any = None,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Until what each publishes at `wanted` has arrived; nothing of `other` may arrive.
+
+    A place may be a pair of it and of the options with which is published there.
+    """
+    received: set[Any] = set()
+
+    async def listen() -> None:
+        while received < {client.entity for client in publishers}:
+            message = await anext(subscription)
+            assert message.payload != "other", f"{subscription.request} receives {message}"
+            if message.payload == wanted_payload:
+                received.add(message.source)
+
+    wanted_payload = f"wanted {wanted}"
+    listening = asyncio.ensure_future(listen())
+    async with asyncio.timeout(PATIENCE_S):
+        while not listening.done():
+            for client in publishers:
+                for place, payload in ((other, "other"), (wanted, wanted_payload)):
+                    if place is not None:
+                        where, more = place if isinstance(place, tuple) else (place, {})
+                        await client.publish(where, payload, **options | more)
+            await asyncio.wait([listening], timeout=0.1)
+    await listening
+
+
+async def try_areas(client: Client, others: Sequence[Client]) -> None:
+    for area, wanted, other in (
+        (disc(0, 0, 20), point(10, 10), point(18, 18)),
+        (box(0, 0, 20, 10), point(18, 8), point(18, 12)),
+        (ball(0, 0, 30, 20), point(0, 0, 45), point(0, 0, 5)),
+        (cuboid(0, 0, 0, 20, 20, 10), point(15, 15, 9), point(15, 15, 12)),
+        (EVERYWHERE, point(300, -200), None),
+    ):
+        subscription = await client.subscribe(area)
+        await receives(subscription, others, wanted, other)
+        await subscription.unsubscribe()
+
+
+async def try_outlines(client: Client, others: Sequence[Client]) -> None:
+    triangle = polygon([[(0, 0), (40, 0), (0, 40)]])
+    for area, wanted, other in (
+        (triangle, point(10, 10), point(35, 35)),
+        (corridor([(0, 0), (40, 40)], 2), point(20, 20), point(30, 10)),
+        (sector(0, 0, 90, 60, 40), point(0, 20), point(20, 0)),
+    ):
+        subscription = await client.subscribe(area)
+        await receives(subscription, others, wanted, other)
+        await subscription.unsubscribe()
+
+
+async def try_motion(client: Client, others: Sequence[Client]) -> None:
+    going = await client.subscribe(path(disc(-30, 0, 5), [(30, 0)], 200))
+    await receives(going, others, point(30, 3), point(0, 8))
+    await going.move(disc(-30, 0, 5))
+    while len(going.messages):
+        await anext(going)
+    await receives(going, others, point(-30, 3), point(30, -3))
+    await going.unsubscribe()
+    growing = await client.subscribe(Moving(disc(0, 0, 1), growth=(20, 0, 0), duration=1_000_000))
+    await receives(growing, others, point(15, 0), point(25, 0))
+    await growing.unsubscribe()
+
+
+async def try_formulas(client: Client, others: Sequence[Client]) -> None:
+    formula = "x >= a, x <= a + 10, y >= -10, y <= 10"
+    subscription = await client.subscribe(formula, variables={"a": 0.0})
+    await receives(subscription, others, point(5, 0), point(15, 0))
+    await subscription.tune(a=12.0)
+    while len(subscription.messages):
+        await anext(subscription)
+    await receives(subscription, others, point(15, 1), point(5, 1))
+    await subscription.unsubscribe()
+
+
+async def try_filters(client: Client, others: Sequence[Client]) -> None:
+    subscription = await client.subscribe(disc(0, 0, 20), filter="level >= 3")
+    high, low = {"attributes": {"level": 4}}, {"attributes": {"level": 2}}
+    await receives(subscription, others, (point(1, 1), high), (point(1, 1), low))
+    await subscription.unsubscribe()
+
+
+async def try_channels(client: Client, others: Sequence[Client]) -> None:
+    subscription = await client.subscribe(disc(0, 0, 20), channel="trade")
+    wanted, other = (point(1, 1), {"channel": "trade"}), (point(1, 1), {"channel": "news"})
+    await receives(subscription, others, wanted, other)
+    await subscription.unsubscribe()
+
+
+async def try_echo(client: Client, _: Sequence[Client]) -> None:
+    deaf = await client.subscribe(disc(0, 0, 20))
+    subscription = await client.subscribe(disc(0, 0, 20), echo=True)
+    await receives(subscription, [client], point(1, 2))
+    assert not len(deaf.messages)
+    await deaf.unsubscribe()
+    await subscription.unsubscribe()
+
+
+async def try_extents(client: Client, others: Sequence[Client]) -> None:
+    subscription = await client.subscribe(disc(0, 0, 20))
+    for wanted, other in (
+        (disc(30, 0, 15), disc(30, 0, 5)),
+        (box(30, 0, 15, 5), box(30, 0, 5, 5)),
+        (point(7, 0), point(400, 300)),
+    ):
+        await receives(subscription, others, wanted, other)
+    await subscription.unsubscribe()
+
+
+async def try_retained_states(client: Client, _: Sequence[Client]) -> None:
+    await client.publish(point(1, 1), "here", retain=True)
+    await client.withdraw()
+
+
+async def try_nearby(client: Client, _: Sequence[Client]) -> None:
+    assert await client.nearby(disc(0, 0, 10)) == []
+
+
+async def _try_subscribing(client: Client, **options: Any) -> None:
+    subscription = await client.subscribe(disc(0, 0, 20), **options)
+    await subscription.unsubscribe()
+
+
+async def try_watch(client: Client, _: Sequence[Client]) -> None:
+    await _try_subscribing(client, watch=True)
+
+
+async def try_fences(client: Client, _: Sequence[Client]) -> None:
+    await _try_subscribing(client, events=["enter", "leave"])
+
+
+async def try_following(client: Client, _: Sequence[Client]) -> None:
+    await _try_subscribing(client, follow="bus")
+
+
+async def try_throttling(client: Client, _: Sequence[Client]) -> None:
+    await _try_subscribing(client, rates=[(10.0, 1.0)])
+
+
+async def try_names(client: Client, _: Sequence[Client]) -> None:
+    await client.publish(point(1, 1), "here", name="bus")
+
+
+async def try_earth(client: Client, _: Sequence[Client]) -> None:
+    subscription = await client.subscribe(earth_polygon([[(7, 50), (8, 50), (8, 51)]]))
+    await subscription.unsubscribe()
+
+
+TRIALS: dict[OverlayOffer, Trial] = {
+    OverlayOffer.AREAS: try_areas,
+    OverlayOffer.OUTLINES: try_outlines,
+    OverlayOffer.MOTION: try_motion,
+    OverlayOffer.FORMULAS: try_formulas,
+    OverlayOffer.FILTERS: try_filters,
+    OverlayOffer.CHANNELS: try_channels,
+    OverlayOffer.ECHO: try_echo,
+    OverlayOffer.EXTENTS: try_extents,
+    OverlayOffer.RETAINED_STATES: try_retained_states,
+    OverlayOffer.NEARBY: try_nearby,
+    OverlayOffer.WATCH: try_watch,
+    OverlayOffer.FENCES: try_fences,
+    OverlayOffer.FOLLOWING: try_following,
+    OverlayOffer.THROTTLING: try_throttling,
+    OverlayOffer.NAMES: try_names,
+    OverlayOffer.EARTH: try_earth,
+}
