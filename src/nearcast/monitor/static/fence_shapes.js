@@ -15,20 +15,23 @@ export function areaOf({ geometry, properties }, ground) {
     return { ...box, line, wide: 2 * ground.flatLength(half ?? width / 2, box.y), size: sizeOf(box, ground) };
   }
   if (type !== "Point") {
-    const rings = type === "Polygon" ? coordinates : coordinates.flat();
-    const box = around(rings);
-    return { ...box, kind: 0, rings: relative(rings, box), size: sizeOf(box, ground) };
+    return outlined(type === "Polygon" ? coordinates : coordinates.flat(), ground);
   }
   const [x, y] = coordinates;
-  if (direction !== undefined && angle !== undefined) {
+  if (typeof direction === "number" && typeof angle === "number") {
     const steps = Math.ceil(angle / ARC);
     const arc = Array.from({ length: steps + 1 }, (_, k) =>
       ground.toward([x, y], direction - angle / 2 + (angle * k) / steps, radius));
-    const rings = [[[x, y], ...arc]], box = around(rings);
-    return { ...box, kind: 0, rings: relative(rings, box), size: sizeOf(box, ground) };
+    return outlined([[[x, y], ...arc]], ground);
   }
   const reach = ground.extent(radius ?? 0, y);
   return { kind: DISC, x, y, rx: reach, ry: reach, size: 2 * ground.flatLength(radius ?? 0, y) };
+}
+
+function outlined(rings, ground) {
+  const box = around(rings), { x, y } = box;
+  const relative = rings.map((ring) => ring.map(([vx, vy]) => [vx - x, vy - y]));
+  return { ...box, rings: relative, size: sizeOf(box, ground) };
 }
 
 // The box around all vertices: its middle and half-extents.
@@ -36,10 +39,6 @@ function around(rings) {
   const xs = rings.flatMap((ring) => ring.map(([x]) => x)), ys = rings.flatMap((ring) => ring.map(([, y]) => y));
   const [west, east] = [Math.min(...xs), Math.max(...xs)], [south, north] = [Math.min(...ys), Math.max(...ys)];
   return { x: (west + east) / 2, y: (south + north) / 2, rx: (east - west) / 2, ry: (north - south) / 2 };
-}
-
-function relative(rings, { x, y }) {
-  return rings.map((ring) => ring.map(([vx, vy]) => [vx - x, vy - y]));
 }
 
 function sizeOf({ x, y, rx, ry }, ground) {

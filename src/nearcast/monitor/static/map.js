@@ -86,13 +86,15 @@ export class EarthMap {
   way(line) {
     const found = line.slice(0, 1);
     for (const [k, end] of line.slice(1).entries()) {
-      const from = direction(line[k]), to = direction(end);
-      const angle = Math.acos(Math.min(1, from.reduce((sum, value, axis) => sum + value * to[axis], 0)));
+      const from = ecef(...line[k]), to = ecef(...end);
+      const cosine = from.reduce((sum, value, axis) => sum + value * to[axis], 0) / Math.hypot(...from) / Math.hypot(...to);
+      const angle = Math.acos(Math.min(1, cosine));
       const legs = Math.max(1, Math.ceil((angle * RADIAN) / LONG));
       for (let i = 1; i < legs; i++) {
         const [x, y, z] = from.map((value, axis) =>
           value * Math.sin(angle * (1 - i / legs)) + to[axis] * Math.sin((angle * i) / legs));
-        found.push([this.near(Math.atan2(y, x) * RADIAN, found.at(-1)[0]), Math.atan2(z, Math.hypot(x, y)) * RADIAN]);
+        const lat = Math.atan2(z, (1 - ECCENTRICITY2) * Math.hypot(x, y));
+        found.push([this.near(Math.atan2(y, x) * RADIAN, found.at(-1)[0]), lat * RADIAN]);
       }
       found.push([this.near(end[0], found.at(-1)[0]), end[1]]);
     }
@@ -273,16 +275,11 @@ function chordAngle(metres, lat) {
   return 2 * Math.asin(Math.min(1, metres / 2 / curvature(lat)));
 }
 
-function direction([lon, lat]) {
-  const cosine = Math.cos(lat / RADIAN);
-  return [cosine * Math.cos(lon / RADIAN), cosine * Math.sin(lon / RADIAN), Math.sin(lat / RADIAN)];
-}
-
 // A place on the ellipsoid, in metres from the centre of the Earth.
 function ecef(lon, lat) {
-  const [x, y, z] = direction([lon, lat]);
-  const radius = EQUATOR_RADIUS / Math.sqrt(1 - ECCENTRICITY2 * z * z);
-  return [radius * x, radius * y, radius * (1 - ECCENTRICITY2) * z];
+  const sine = Math.sin(lat / RADIAN), cosine = Math.cos(lat / RADIAN);
+  const radius = EQUATOR_RADIUS / Math.sqrt(1 - ECCENTRICITY2 * sine * sine), across = radius * cosine;
+  return [across * Math.cos(lon / RADIAN), across * Math.sin(lon / RADIAN), radius * (1 - ECCENTRICITY2) * sine];
 }
 
 // Degrees to the east, and the latitude, of what is so far away in a direction; angles.
