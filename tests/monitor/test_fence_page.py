@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import dist
 from pathlib import Path
@@ -54,8 +54,13 @@ class FencePage:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.goto(address)
         self.page.wait_for_function("window.nearcast?.world.snapshot?.entities.count > 0")
+        self.until_drawn()  # with everybody in view
         self.page.locator("#fence-mode").click()
         self.box = self.page.locator("#world").bounding_box()
+        self.until_drawn()
+
+    def until_drawn(self) -> None:
+        """Twice more, of which the second begins after what was done before."""
         drawn = self.page.evaluate("window.nearcast.world.drawn")
         self.page.wait_for_function(f"window.nearcast.world.drawn > {drawn + 1}")
 
@@ -63,7 +68,7 @@ class FencePage:
         self.page.locator("#fence-set").fill(in_set)
         self.page.locator("#fence-name").fill(fence)
 
-    def pixel(self, place: tuple[float, float], dx: float = 0, dy: float = 0) -> tuple[float, float]:
+    def pixel(self, place: Sequence[float], dx: float = 0, dy: float = 0) -> tuple[float, float]:
         """Of the page."""
         px, py = self.page.evaluate(f"window.nearcast.world.toScreen({place[0]}, {place[1]})")
         return self.box["x"] + px + dx, self.box["y"] + py + dy
@@ -192,7 +197,7 @@ def tell_the_story(
     (moved,) = away["geometry"]["coordinates"]
     assert moved == [pytest.approx((x + by[0], y + by[1]), abs=1e-9) for x, y in ring]
 
-    visit.drag(visit.pixel(tuple(moved[3])), visit.pixel(TRUCK, -60, 40))
+    visit.drag(visit.pixel(moved[3]), visit.pixel(TRUCK, -60, 40))
     assert next_event() == ("enter", "truck", "yard", "")
     back = visit.until_changed("depots", "yard", away)
     (stretched,) = back["geometry"]["coordinates"]
@@ -200,7 +205,7 @@ def tell_the_story(
     assert stretched[3] == pytest.approx(visit.place(*visit.pixel(TRUCK, -60, 40)), abs=1e-9)
 
     # A corner beyond the opposite edge: the ring would cross itself.
-    visit.drag(visit.pixel(tuple(stretched[1])), visit.pixel(TRUCK, 100, 60))
+    visit.drag(visit.pixel(stretched[1]), visit.pixel(TRUCK, 100, 60))
     visit.until_said("'yard'")
     assert "cross" in page.locator("#fence-message.wrong").text_content()
     assert visit.feature("depots", "yard") == back

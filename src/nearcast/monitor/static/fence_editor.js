@@ -7,14 +7,14 @@ import { colour, label } from "./palette.js";
 import { repeatEvery } from "./snapshots.js";
 
 const ASKED_MS = 1000; // between two looks at what has changed
-const REACH = 12; // pixels: how near to a corner or a small fence a pointer must be
+const TOUCH = matchMedia("(pointer: coarse)").matches;
+const REACH = TOUCH ? 20 : 12; // pixels: how near to a corner or a small fence a pointer must be
 const NAMED = 34; // pixels: a fence that is smaller is shown without its id
 const SMALL = 6; // pixels: a fence that is smaller is drawn as a dot
 const STEP = 8; // pixels that an arrow key moves a fence
 const STEPS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 const USUAL = "fences"; // the name of a set, where there is none yet
 const HELP = "Click or tap a fence to select it; then drag it or its corners, or remove it.";
-const TOUCH = matchMedia("(pointer: coarse)").matches;
 const HELP_POLYGON = TOUCH
   ? "Tap the corners; tap the last one again to end."
   : "Click the corners; a double click or Enter ends, Escape gives up.";
@@ -157,6 +157,7 @@ export class FenceEditor {
 
   click(px, py) {
     this.#drag = null;
+    if (this.sending) return; // the second click of two
     if (this.tool === "polygon") this.#addCorner(px, py);
     else if (!this.tool) this.#select(this.#find(px, py));
   }
@@ -168,8 +169,8 @@ export class FenceEditor {
   }
 
   #newCircle(px, py) {
-    const centre = this.world.placeAt(px, py), fence = this.#named();
-    return fence && ((place) => ({ ...fence, feature: { ...circleOf(centre, place, this.world.ground), id: fence.id } }));
+    const { world } = this, centre = world.placeAt(px, py), fence = this.#named();
+    return fence && ((place) => ({ ...fence, feature: { ...circleOf(centre, place, world.ground), id: fence.id } }));
   }
 
   // What dragging the selected fence from here does: null, if it is not here.

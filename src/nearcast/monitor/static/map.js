@@ -87,8 +87,8 @@ export class EarthMap {
     const found = line.slice(0, 1);
     for (const [k, end] of line.slice(1).entries()) {
       const from = ecef(...line[k]), to = ecef(...end);
-      const cosine = from.reduce((sum, value, axis) => sum + value * to[axis], 0) / Math.hypot(...from) / Math.hypot(...to);
-      const angle = Math.acos(Math.min(1, cosine));
+      const dot = from.reduce((sum, value, axis) => sum + value * to[axis], 0);
+      const angle = Math.acos(Math.min(1, dot / Math.hypot(...from) / Math.hypot(...to)));
       const legs = Math.max(1, Math.ceil((angle * RADIAN) / LONG));
       for (let i = 1; i < legs; i++) {
         const [x, y, z] = from.map((value, axis) =>

@@ -94,9 +94,9 @@ export class World {
     this.centre = this.ground.limit({ x, y }, this);
   }
 
-  // On a map: until the user moves it, all entities are in view.
+  // On a map: until the user moves it or draws on it, all entities are in view.
   #keepInView() {
-    if (this.#moved || this.#framed === this.snapshot) return;
+    if (this.#moved || this.#editing || this.#framed === this.snapshot) return;
     const bounds = this.ground.around(this.snapshot.entities, this.bounds);
     if (bounds) {
       this.bounds = bounds;
