@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 
 from nearcast.model.publication import Publication
@@ -244,6 +245,30 @@ def test_an_area_appears_at_both_ends_if_the_view_shows_them(visit: MapVisit) ->
         (min(lon for lon, _ in one) - x, max(lon for lon, _ in one) - x) for one in strokes
     )
     assert ends == [pytest.approx((-350, -10)), pytest.approx((10, 350))]
+
+
+def test_long_edges_are_straight_in_degrees_and_long_lines_along_great_circles(
+    visit: MapVisit,
+) -> None:
+    visit.page.evaluate("window.nearcast.world.closer(1e-9)")
+    x = visit.view()[0]
+    ring = [(-10, 6), (30, 6), (40, 60), (5, 60)]
+    strokes = visit.trace(x=x, y=0, rings=[ring])
+    assert strokes is not None and len(strokes) == 1
+    sides = [(lon - x, lat) for lon, lat in strokes[0] if 6 + 1e-6 < lat < 60 - 1e-6]
+    assert len(sides) > 100
+    for lon, lat in sides:
+        share = (lat - 6) / 54
+        assert min(abs(lon - (30 + 10 * share)), abs(lon - (-10 + 15 * share))) < 1e-9
+
+    ends = (140.0, 35.0), (-120.0, 40.0)
+    way = visit.page.evaluate(f"window.nearcast.world.ground.way({[*map(list, ends)]})")
+    normal = np.cross(*(ecef(*place) for place in ends))
+    normal /= np.linalg.norm(normal)
+    assert way[0] == [140, 35] and way[-1] == [240, 40] and len(way) > 60
+    assert max(lat for _, lat in way) > 50, "it goes by the north"
+    for lon, lat in way:
+        assert abs(np.dot(normal, ecef((lon + 180) % 360 - 180, lat))) < 0.01, "metres"
 
 
 def test_a_fence_across_the_antimeridian_is_one_ring(visit: MapVisit) -> None:

@@ -18,6 +18,7 @@ from nearcast.errors import Refused
 from nearcast.fences.areas import FenceColumns, join_columns, select_columns
 from nearcast.fences.feature_areas import areas_of_features
 from nearcast.space.geojson import shape_from_geojson
+from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
 
 
@@ -43,6 +44,7 @@ class FenceSet:
         self.numbers: dict[FeatureId, int] = {}
         self.ids: dict[int, FeatureId] = {}
         self.texts: dict[int, bytes] = {}
+        self.changed: Time = 0  # when, and later than the change before
         self._put: list[FenceColumns] = []  # of a fence that was put twice, the last row counts
         self._changed = False  # something else than these is in the set
 
@@ -119,8 +121,14 @@ def prepare_fences(
     if len(texts) > limits.fences:
         raise Refused(f"the sets of this node have at most {limits.fences} fences")
     known: dict[FeatureId, None] = {}
+    unnamed: list[int] = []
     for place, text in enumerate(texts):
-        which = _read_id(text, place, numbered)
+        which = _read_id(text, place)
+        if which is None and numbered:
+            which = place
+            unnamed.append(place)
+        if which is None:
+            raise Refused(f"feature {place}: an id is a text or an integer")
         if which in known:
             raise Refused(f"feature {place}: its id {str(which)[:64]!a} occurs twice")
         known[which] = None
@@ -134,16 +142,21 @@ def prepare_fences(
             raise Refused(f"feature {str(ids[place])[:64]!a}: {reason}") from None
 
     columns = areas_of_features(texts, geometry == EARTH, read_one, limits.vertices)
+    if unnamed:  # whoever gets the set needs their ids to change them
+        texts = texts.copy()
+        for place in unnamed:
+            texts[place] = b'{"id":%d,' % place + texts[place].lstrip().removeprefix(b"{")
     return PreparedFences(ids, texts, columns)
 
 
-def _read_id(text: bytes, place: int, numbered: bool) -> FeatureId:
+def _read_id(text: bytes, place: int) -> FeatureId | None:
+    """None if it has none."""
     try:
         which = _decode_identified(text).id
     except DECODE_ERRORS as why:
         raise Refused(f"feature {place}: {str(why)[:200]}") from None
-    if which is UNSET and numbered:
-        return place
+    if which is UNSET:
+        return None
     if isinstance(which, bool) or not isinstance(which, str | int):
         raise Refused(f"feature {place}: an id is a text or an integer")
     if isinstance(which, int) and abs(which) >= 2**53:

@@ -498,6 +498,7 @@ class LiveFences:
         one.remove(gone)
         numbers = [one.numbers.get(which) or next(self._fence_numbers) for which in prepared.ids]
         columns = one.put(prepared, numbers)
+        one.changed = max(now, one.changed + 1)
         if len(one):
             self._sets[name] = one
         else:
@@ -511,6 +512,10 @@ class LiveFences:
 
     def find_set(self, name: str) -> FenceSet | None:
         return self._sets.get(name)
+
+    def list_sets(self) -> list[tuple[str, FenceSet]]:
+        """All by name."""
+        return sorted(self._sets.items())
 
     def _feature(self, group: FenceGroup, fence: int) -> FeatureId | None:
         one = self._sets.get(group.set_name)

@@ -706,6 +706,9 @@ class Realm:
     def fence_set(self, name: str) -> FenceSet | None:
         return self._fences.find_set(name)
 
+    def fence_sets(self) -> list[tuple[str, FenceSet]]:
+        return self._fences.list_sets()
+
     def fence_notices(self) -> list[tuple[ClientState, messages.Notice]]:
         """What has happened at fences until the time of the last event."""
         notices = self._fences.take_notices(self.now) if len(self._fences) else []

@@ -108,6 +108,53 @@ def test_only_who_may_change_a_set_sends_a_large_one(tmp_path: Path) -> None:
     run(story())
 
 
+def test_sets_are_listed_with_their_last_change_and_what_the_token_may_change(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tokens.toml").write_text(
+        '[boss]\ntoken = "boss-secret"\nrole = "admin"\n'
+        '[fleet]\ntoken = "fleet-secret"\nrole = "publish"\nfences = ["fleet.*"]\n'
+        '[guest]\ntoken = "guest-secret"\nrole = "publish"\n'
+        '[page]\ntoken = "page-secret"\nrole = "publish"\nlisten_channels = ["a"]\n'
+    )
+
+    async def story() -> None:
+        async with service(token_file=str(tmp_path / "tokens.toml")) as node:
+
+            async def listed(token: str) -> Any:
+                return (await ask(node, "GET", "/fences", token=token))[1]
+
+            assert await listed("boss-secret") == {"sets": [], "change": ["*"]}
+            moments = []
+            for names in ("ab", "a"):
+                put = collection(*(feature(name, 0) for name in names))
+                await ask(node, "PUT", "/fences/b", put, "boss-secret")
+                await ask(node, "PATCH", "/fences/a", put, "boss-secret")
+                first, second = (await listed("boss-secret"))["sets"]
+                assert (first["name"], second["name"]) == ("a", "b")
+                assert (first["fences"], second["fences"]) == (2, len(names))
+                moments.append((first["changed"], second["changed"]))
+            assert all(before < after for before, after in zip(*moments, strict=True))
+            assert (await listed("fleet-secret"))["change"] == ["fleet.*"]
+            assert (await listed("guest-secret"))["change"] == []
+            assert (await ask(node, "GET", "/fences", token="page-secret"))[0] == 403
+
+    run(story())
+
+
+def test_features_without_ids_are_given_with_those_that_they_got() -> None:
+    unnamed = [{k: v for k, v in feature("", x).items() if k != "id"} for x in (0, 10, 20)]
+
+    async def story() -> None:
+        async with service() as node:
+            await ask(node, "PUT", body=collection(*unnamed))
+            await ask(node, "PATCH", body=collection(remove=[0]))
+            given = (await ask(node, "GET"))[1]["features"]
+            assert given == [feature(1, 10), feature(2, 20)]
+
+    run(story())
+
+
 def test_a_last_place_is_known_by_its_name_until_it_expires() -> None:
     async def story() -> None:
         async with service() as node:

@@ -4,6 +4,7 @@ import { figure } from "./charts.js";
 import { Cluster } from "./cluster.js";
 import { Console } from "./console.js";
 import { EngineComparison } from "./engine_comparison.js";
+import { FenceEditor } from "./fence_editor.js";
 import { Clock, placeOf, repeatEvery, token } from "./snapshots.js";
 import { short } from "./palette.js";
 import { enter } from "./person.js";
@@ -24,6 +25,7 @@ export async function begin(about, world, status) {
   const clock = new Clock();
   const cluster = new Cluster();
   const earth = about.geometry === "earth";
+  world.fences = new FenceEditor(world);
   repeatEvery(SNAPSHOTS_MS, async () => {
     world.snapshot = await cluster.fetchSnapshots();
     if (!earth) world.sites = cluster.sites;
@@ -36,7 +38,7 @@ export async function begin(about, world, status) {
 function watch(world, clock, cluster) {
   element("comparison").hidden = element("console").hidden = true;
   element("hint").textContent = "Drag and wheel move the map · point at somebody to see who and where it is";
-  element("world").ariaLabel = "A map. Plus and minus zoom, 0 shows everybody.";
+  element("world").ariaLabel = "A map. Plus and minus zoom, 0 shows everybody, f draws fences.";
   const numbers = new Numbers();
   repeatEvery(NUMBERS_MS, async () => {
     numbers.show(await cluster.fetchNumbers(), cluster);

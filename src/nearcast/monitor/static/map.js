@@ -4,7 +4,7 @@
 //
 // `land.bin` has outlines of land and borders, as `land.md` says.
 
-import { colour } from "./palette.js";
+import { colour, label } from "./palette.js";
 import { polygon } from "./plane.js";
 import { DISC } from "./snapshots.js";
 
@@ -12,12 +12,14 @@ const TURN = 360;
 const EDGE = 180; // the northern end of the map, 85.05 degrees north, in flat coordinates
 const RADIAN = 180 / Math.PI;
 const UNITS = 160; // of `land.bin` in a degree
-const POLAR_RADIUS = 6_356_752.3, ECCENTRICITY2 = 0.00669438; // WGS84, in metres
+// WGS84, in metres.
+const EQUATOR_RADIUS = 6_378_137, POLAR_RADIUS = 6_356_752.314245, ECCENTRICITY2 = 0.00669437999014;
 const METRES = 111_319.5; // of a degree on the equator
 const CLOSEST = 5e5; // pixels for a degree: 0.2 m each
 const SMALLEST = 0.03; // degrees that are shown around a single place, at least
 const ROUND = 20; // pixels: a disc whose radius is smaller is drawn as a circle
 const STEPS = [30, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001];
+const LONG = 1; // degrees: a longer edge or leg is drawn in pieces
 const APART = 90; // pixels between meridians, at least
 const WHOLE = [[-EDGE, -100], [EDGE, 135]];
 
@@ -43,12 +45,66 @@ export class EarthMap {
     return [lon, northing(lat)];
   }
 
+  unproject(x, y) {
+    return [this.near(x, 0), latitude(y)];
+  }
+
   near(lon, centre) {
     return lon + TURN * Math.round((centre - lon) / TURN);
   }
 
   label(lon, lat) {
     return `${degrees(lat, "N", "S", 5)}  ${degrees(this.near(lon, 0), "E", "W", 5)}`;
+  }
+
+  // Lengths, directions and ways, for areas that are drawn or dragged.
+
+  // Metres along the surface, as the node counts them for a disc around the first place.
+  distance([lon, lat], place) {
+    const from = ecef(lon, lat), to = ecef(...place), radius = curvature(lat);
+    const chord = Math.hypot(...from.map((value, axis) => value - to[axis]));
+    return 2 * radius * Math.asin(Math.min(1, chord / 2 / radius));
+  }
+
+  // The half-extents of a disc with this radius, as snapshots have them: a chord.
+  extent(metres, lat) {
+    return 2 * curvature(lat) * Math.sin(metres / 2 / curvature(lat));
+  }
+
+  // As long as so many metres there, in flat coordinates.
+  flatLength(metres, lat) {
+    return metres / METRES / Math.cos(lat / RADIAN);
+  }
+
+  // The place so many metres away, in a direction clockwise from north.
+  toward([lon, lat], bearing, metres) {
+    const [across, up] = destination(lat, metres / curvature(lat), bearing / RADIAN);
+    return [lon + across, up];
+  }
+
+  // A line along great circles, in short legs.
+  way(line) {
+    const found = line.slice(0, 1);
+    for (const [k, end] of line.slice(1).entries()) {
+      const from = ecef(...line[k]), to = ecef(...end);
+      const dot = from.reduce((sum, value, axis) => sum + value * to[axis], 0);
+      const angle = Math.acos(Math.min(1, dot / Math.hypot(...from) / Math.hypot(...to)));
+      const legs = Math.max(1, Math.ceil((angle * RADIAN) / LONG));
+      for (let i = 1; i < legs; i++) {
+        const [x, y, z] = from.map((value, axis) =>
+          value * Math.sin(angle * (1 - i / legs)) + to[axis] * Math.sin((angle * i) / legs));
+        const lat = Math.atan2(z, (1 - ECCENTRICITY2) * Math.hypot(x, y));
+        found.push([this.near(Math.atan2(y, x) * RADIAN, found.at(-1)[0]), lat * RADIAN]);
+      }
+      found.push([this.near(end[0], found.at(-1)[0]), end[1]]);
+    }
+    return found;
+  }
+
+  // Longitudes as the node takes them: those of a ring go on across the antimeridian.
+  settle(positions, ring) {
+    const lons = positions.map(([lon]) => lon), middle = (Math.min(...lons) + Math.max(...lons)) / 2;
+    for (const one of positions) one[0] -= TURN * Math.round((ring ? middle : one[0]) / TURN);
   }
 
   // From the whole Earth once to very close.
@@ -107,7 +163,9 @@ export class EarthMap {
 
   // Rings in flat coordinates. A disc that looks like a circle is also `small`: [x, y, radius].
   #flat({ kind, x, y, rx, ry, rings }, scale) {
-    if (rings) return { rings: rings.map((ring) => ring.map(([dx, dy]) => this.project(x + dx, y + dy))) };
+    if (rings) {
+      return { rings: rings.map((ring) => straight(ring).map(([dx, dy]) => this.project(x + dx, y + dy))) };
+    }
     if (kind !== DISC) {
       const corners = [[-rx, -ry], [rx, -ry], [rx, ry], [-rx, ry]];
       return { rings: [corners.map(([dx, dy]) => this.project(x + dx, y + dy))] };
@@ -197,25 +255,50 @@ function decodeLand(buffer) {
   return found;
 }
 
-// The angle at the centre of the Earth of a chord in metres, by the mean curvature at that latitude.
-function chordAngle(metres, lat) {
+// Edges are straight in longitude and latitude; on the map they are bent, so long ones are drawn in pieces.
+function straight(ring) {
+  return ring.flatMap(([x, y], k) => {
+    const [toX, toY] = ring[(k + 1) % ring.length];
+    const pieces = x === toX ? 1 : Math.max(1, Math.ceil(Math.abs(toY - y) / LONG));
+    return Array.from({ length: pieces }, (_, i) => [x + ((toX - x) * i) / pieces, y + ((toY - y) * i) / pieces]);
+  });
+}
+
+// The mean radius of curvature at a latitude.
+function curvature(lat) {
   const sine = Math.sin(lat / RADIAN);
-  const radius = POLAR_RADIUS / (1 - ECCENTRICITY2 * sine * sine);
-  return 2 * Math.asin(Math.min(1, metres / 2 / radius));
+  return POLAR_RADIUS / (1 - ECCENTRICITY2 * sine * sine);
+}
+
+// The angle at the centre of the Earth of a chord in metres.
+function chordAngle(metres, lat) {
+  return 2 * Math.asin(Math.min(1, metres / 2 / curvature(lat)));
+}
+
+// A place on the ellipsoid, in metres from the centre of the Earth.
+function ecef(lon, lat) {
+  const sine = Math.sin(lat / RADIAN), cosine = Math.cos(lat / RADIAN);
+  const radius = EQUATOR_RADIUS / Math.sqrt(1 - ECCENTRICITY2 * sine * sine), across = radius * cosine;
+  return [across * Math.cos(lon / RADIAN), across * Math.sin(lon / RADIAN), radius * (1 - ECCENTRICITY2) * sine];
+}
+
+// Degrees to the east, and the latitude, of what is so far away in a direction; angles.
+function destination(lat, angle, bearing) {
+  const sine = Math.sin(lat / RADIAN), cosine = Math.cos(lat / RADIAN);
+  const up = sine * Math.cos(angle) + cosine * Math.sin(angle) * Math.cos(bearing);
+  const across = Math.atan2(Math.sin(bearing) * Math.sin(angle) * cosine, Math.cos(angle) - sine * up);
+  return [across * RADIAN, Math.asin(Math.max(-1, Math.min(1, up))) * RADIAN];
 }
 
 // A disc on Earth as a ring in flat coordinates. One around a pole goes round the map, and is closed
 // along its edge.
 function circle(lon, lat, angle) {
-  const sine = Math.sin(lat / RADIAN), cosine = Math.cos(lat / RADIAN);
   const ring = [];
   for (let k = 0; k <= 96; k++) {
-    const bearing = (k / 96) * 2 * Math.PI;
-    const up = sine * Math.cos(angle) + cosine * Math.sin(angle) * Math.cos(bearing);
-    const across = Math.atan2(Math.sin(bearing) * Math.sin(angle) * cosine, Math.cos(angle) - sine * up) * RADIAN;
+    const [across, up] = destination(lat, angle, (k / 96) * 2 * Math.PI);
     const before = ring.length ? ring[ring.length - 1][0] : lon;
     const x = lon + across + TURN * Math.round((before - lon - across) / TURN);
-    ring.push([x, northing(Math.asin(Math.max(-1, Math.min(1, up))) * RADIAN)]);
+    ring.push([x, northing(up)]);
   }
   if (Math.abs(ring[96][0] - ring[0][0]) > EDGE) {
     const edge = lat > 0 ? EDGE : -EDGE;
@@ -255,16 +338,6 @@ function drawGraticule(pen, { width, height, centre, scale }) {
   pen.stroke();
   pen.font = "11px system-ui, sans-serif";
   for (const [text, px, py] of labels) label(pen, text, px, py);
-}
-
-// With a halo, so that it can be read on land and on lines.
-function label(pen, text, px, py) {
-  pen.lineJoin = "round";
-  pen.lineWidth = 3;
-  pen.strokeStyle = colour("halo");
-  pen.strokeText(text, px, py);
-  pen.fillStyle = colour("soft");
-  pen.fillText(text, px, py);
 }
 
 // How long some metres are in the middle of the view.

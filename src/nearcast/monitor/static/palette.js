@@ -25,6 +25,16 @@ export function fitted(canvas) {
   return pen;
 }
 
+// Text with a halo, so that it can be read on land and on lines.
+export function label(pen, text, px, py, name = "soft") {
+  pen.lineJoin = "round";
+  pen.lineWidth = 3;
+  pen.strokeStyle = colour("halo");
+  pen.strokeText(text, px, py);
+  pen.fillStyle = colour(name);
+  pen.fillText(text, px, py);
+}
+
 // A number in a few characters: 1234567 as 1.2 M.
 export function short(number) {
   const size = Math.abs(number);

@@ -15,6 +15,10 @@ export class Plane {
     return [x, y];
   }
 
+  unproject(x, y) {
+    return [x, y];
+  }
+
   near(x) {
     return x;
   }
@@ -35,6 +39,33 @@ export class Plane {
   around() {
     return null;
   }
+
+  // Lengths, directions and ways, for areas that are drawn or dragged.
+
+  distance([x, y], [toX, toY]) {
+    return Math.hypot(toX - x, toY - y);
+  }
+
+  // The half-extents of a disc with this radius, as snapshots have them.
+  extent(length) {
+    return length;
+  }
+
+  flatLength(length) {
+    return length;
+  }
+
+  // The place so far away, in a direction counter-clockwise from the x axis.
+  toward([x, y], degrees, length) {
+    const angle = (degrees * Math.PI) / 180;
+    return [x + Math.cos(angle) * length, y + Math.sin(angle) * length];
+  }
+
+  way(line) {
+    return line;
+  }
+
+  settle() {}
 
   // Begins the path of an area, if the view shows a part of it.
   trace(pen, view, { kind, x, y, rx, ry, rings }) {

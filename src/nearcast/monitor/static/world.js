@@ -16,6 +16,7 @@ export class World {
   me = null; // {entity, place(t), half: {rx, ry}, target}
   marked = null; // the entity that `find` or `follow` names
   areas = true;
+  fences = null; // a FenceEditor: draws fences, and takes the pointer while they are edited
   sites = []; // of a cluster's nodes: {x, y, name, mark, own}
   drawn = 0; // frames, for tests
   #received = []; // {x, y, at, apple}
@@ -40,7 +41,7 @@ export class World {
     canvas.addEventListener("pointerdown", (e) => this.#down(e));
     canvas.addEventListener("pointermove", (e) => this.#move(e));
     canvas.addEventListener("pointerup", (e) => this.#up(e));
-    canvas.addEventListener("pointercancel", (e) => this.#pointers.delete(e.pointerId));
+    canvas.addEventListener("pointercancel", (e) => this.#cancel(e));
     canvas.addEventListener("pointerleave", () => (this.#hover = null));
     canvas.addEventListener("wheel", (e) => {
       e.preventDefault();
@@ -93,9 +94,9 @@ export class World {
     this.centre = this.ground.limit({ x, y }, this);
   }
 
-  // On a map: until the user moves it, all entities are in view.
+  // On a map: until the user moves it or draws on it, all entities are in view.
   #keepInView() {
-    if (this.#moved || this.#framed === this.snapshot) return;
+    if (this.#moved || this.#editing || this.#framed === this.snapshot) return;
     const bounds = this.ground.around(this.snapshot.entities, this.bounds);
     if (bounds) {
       this.bounds = bounds;
@@ -122,6 +123,12 @@ export class World {
     };
   }
 
+  // The place at a pixel, in the world's coordinates: on a map, degrees.
+  placeAt(px, py) {
+    const { x, y } = this.#toFlat(px, py);
+    return this.ground.unproject(x, y);
+  }
+
   // On a map a place appears once for each turn around the Earth: here, next to `near`.
   toScreen(x, y, near = this.centre.x) {
     const { width, height, scale } = this;
@@ -129,15 +136,29 @@ export class World {
     return [width / 2 + (fx - this.centre.x) * scale, height / 2 - (fy - this.centre.y) * scale];
   }
 
-  // Pointing: a click walks, a drag moves the view, two fingers zoom.
+  // Pointing: a click walks, a drag moves the view, two fingers zoom. While fences are edited, a
+  // click is theirs, and so is a drag that begins at something that can be dragged.
 
   #down(e) {
     this.canvas.setPointerCapture(e.pointerId);
-    this.#pointers.set(e.pointerId, { x: e.offsetX, y: e.offsetY, slipped: 0 });
+    for (const pointer of this.#pointers.values()) {
+      if (pointer.drags) this.fences.giveUp();
+      pointer.drags = false;
+    }
+    const drags = this.#editing && this.#pointers.size === 0 && this.fences.press(e.offsetX, e.offsetY);
+    this.#pointers.set(e.pointerId, { x: e.offsetX, y: e.offsetY, slipped: 0, drags });
+  }
+
+  get #editing() { return this.fences?.editing ?? false; }
+
+  #cancel(e) {
+    if (this.#pointers.get(e.pointerId)?.drags) this.fences.giveUp();
+    this.#pointers.delete(e.pointerId);
   }
 
   #move(e) {
     this.#hover = { x: e.offsetX, y: e.offsetY };
+    if (this.#editing) this.fences.hover(e.offsetX, e.offsetY);
     const pointer = this.#pointers.get(e.pointerId);
     if (!pointer) return;
     const dx = e.offsetX - pointer.x, dy = e.offsetY - pointer.y;
@@ -153,7 +174,10 @@ export class World {
     }
     pointer.x = e.offsetX;
     pointer.y = e.offsetY;
-    if (pointer.slipped > DRAG) {
+    if (pointer.slipped <= DRAG) return;
+    if (pointer.drags) {
+      this.fences.drag(e.offsetX, e.offsetY);
+    } else {
       this.#look(this.centre.x - dx / this.scale, this.centre.y + dy / this.scale);
     }
   }
@@ -161,7 +185,12 @@ export class World {
   #up(e) {
     const pointer = this.#pointers.get(e.pointerId);
     this.#pointers.delete(e.pointerId);
-    if (pointer && pointer.slipped <= DRAG && this.#pointers.size === 0) {
+    if (!pointer || this.#pointers.size) return;
+    if (pointer.slipped > DRAG) {
+      if (pointer.drags) this.fences.drop();
+    } else if (this.#editing) {
+      this.fences.click(e.offsetX, e.offsetY);
+    } else {
       this.walk(this.#toFlat(e.offsetX, e.offsetY));
     }
   }
@@ -184,9 +213,10 @@ export class World {
     if (this.snapshot) this.#keepInView();
     this.ground.draw(pen, this);
     this.#drawRegions(pen);
+    const seconds = this.snapshot ? (t - this.snapshot.t) / 1e6 : 0;
+    if (this.snapshot && this.areas) this.#drawAreas(pen, seconds, width);
+    if (this.areas || this.#editing) this.fences?.draw(pen);
     if (this.snapshot) {
-      const seconds = (t - this.snapshot.t) / 1e6;
-      if (this.areas) this.#drawAreas(pen, seconds, width);
       this.#drawReceived(pen, t);
       this.#drawEntities(pen, seconds, width, height);
       this.#drawHover(pen, t);

@@ -67,6 +67,7 @@ class HttpApi:
         for method in ("PUT", "PATCH", "DELETE"):
             self.routes.add_under(method, FENCES, self._change_fences)
         self.routes.add_under("GET", FENCES, self.guarded(self._fences))
+        self.routes.add("GET", "/fences", self._fence_sets)
         self.routes.allow_body(FENCES, self._most_fence_bytes)
         self.routes.add_file("/nearcast.js", JAVASCRIPT)
 
@@ -75,13 +76,17 @@ class HttpApi:
         the whole node, so a token that limits listening does not allow it."""
 
         async def answer(request: HttpRequest) -> HttpResponse:
-            grant = await self.grant(request, role)
-            if grant.limits_listening:
-                raise HttpError(403, "your token limits where you listen: it does not allow this")
+            await self._full_grant(request, role)
             answered = route(request)
             return answered if isinstance(answered, HttpResponse) else await answered
 
         return answer
+
+    async def _full_grant(self, request: HttpRequest, role: Role = "read") -> Grant:
+        grant = await self.grant(request, role)
+        if grant.limits_listening:
+            raise HttpError(403, "your token limits where you listen: it does not allow this")
+        return grant
 
     async def grant(self, request: HttpRequest, role: Role = "read") -> Grant:
         """What the request may do, or HttpError if that is less than `role`. Wrong tokens are
@@ -241,6 +246,15 @@ class HttpApi:
         if found is None:
             raise HttpError(404, f"there is no set of fences {name[:64]!r}")
         return HttpResponse(found.geojson(), 200, "application/geo+json")
+
+    async def _fence_sets(self, request: HttpRequest) -> HttpResponse:
+        """All sets, and the names of those that this token may change."""
+        grant = await self._full_grant(request)
+        sets = [
+            {"name": name, "fences": len(one), "changed": one.changed}
+            for name, one in self._gateway.realm.fence_sets()
+        ]
+        return json_response({"sets": sets, "change": grant.fence_patterns})
 
     def _client_costs(self, request: HttpRequest) -> HttpResponse:
         """?limit=: what each client has cost, the most expensive first."""

@@ -140,6 +140,13 @@ class Grant(Struct, frozen=True):
             return None
         return f"your token does not allow you to change the fences {name[:64]!r}"
 
+    @property
+    def fence_patterns(self) -> tuple[str, ...]:
+        """The names of the sets of fences that may be changed."""
+        if self.fences is not None:
+            return self.fences.patterns
+        return ("*",) if self.role == "admin" else ()
+
     def listening_refusal(self, region: Region | str, channel: str) -> str | None:
         """Why nobody may listen, watch or look there; None if they may."""
         if self.listen_channels is not None and channel not in self.listen_channels:
