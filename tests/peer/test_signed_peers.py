@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from nearcast.model.commands import Publish
@@ -106,7 +107,7 @@ def test_a_publication_in_the_name_of_another_is_delivered_only_in_an_unsigned_o
         await attacker.open(lambda *_: None)
         name = await attacker.meet(*first.address)
         now, codec = unix_time(), PROTOCOLS[overlay].codec
-        plain = Publish(5, point(1, 1), payload=b'"forged"')
+        plain = Publish(5, point(1, 1), payload=msgspec.msgpack.encode("forged"))
         by_eve = Signing(eve, lambda _: eve.key).signed(plain, now)
         for number, forgery in enumerate((plain, by_eve)):
             publication = forgery.stamped(author, now + number)

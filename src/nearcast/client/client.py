@@ -90,7 +90,8 @@ ClientNotice: TypeAlias = (
 
 
 class Client:
-    """A connection to a Nearcast node. Made by `connect` and `World.join`.
+    """A connection to a Nearcast node, or a peer of an overlay. Made by `connect`, `World.join` and
+    `join`.
 
     `entity` is this client's number, under which others see it (`Message.source`, `Entity.entity`).
     `node` is the name of the node that serves it, `nodes` are the addresses of the others in the
