@@ -97,6 +97,9 @@ MIXED_FOUND: dict[str, tuple[int, dict[str, float]]] = {
     "a client that came to a server which had given away all others was not handed over": (
         94030, {},
     ),
+    "a state that was made as its client had left was of a client that had not, by another clock": (
+        95172, {},
+    ),
 }  # fmt: skip
 
 

@@ -125,6 +125,7 @@ class RemotePublication(Struct, frozen=True, array_like=True, gc=False):
     lat: Real | None = None
     alt: Real | None = None
     ttl: Real | None = None
+    departed: bool = False  # a state whose publisher had left when it was made
 
 
 class ClusterMessage(Message, frozen=True):

@@ -175,9 +175,10 @@ class ClusterRealm(Realm):
 
     def receive_remote(
         self, entity: int, name: str, number: int, request: messages.PublishRequest,
-        form: messages.Encoding, t: Time,
+        form: messages.Encoding, t: Time, departed: bool = False,
     ) -> bool:  # fmt: skip
-        """Accepts another node's publication for the next flush.
+        """Accepts another node's publication for the next flush. `departed`: its publisher had left
+        when it was made.
 
         False if it is overdue and a later one of its publisher was delivered here. While no link
         or node is slower than `OVERDUE`, that does not happen (`ordering`).
@@ -189,7 +190,9 @@ class ClusterRealm(Realm):
         if overdue and (client is not None or self.remote_entities.has_newer(entity, t)):
             return False
         if client is None:
-            client = self.remote_entities.on_publication(self.now, entity, name, form, number, t)
+            client = self.remote_entities.on_publication(
+                self.now, entity, name, form, number, t, departed
+            )
         feed = self.remote_entities.feed(client, request, t)
         row = pack_publication(
             client.entity, NO_SLOT, NO_SLOT, feed, len(request.payload), request.retain, *where

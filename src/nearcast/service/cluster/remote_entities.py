@@ -72,11 +72,13 @@ class RemoteEntities:
         form: messages.Encoding,
         number: PublicationId,
         t: Time,
+        departed: bool = False,
     ) -> ClientState:
-        """The publisher of this; its home follows from the publication's number."""
-        if self.has_left(entity, t):
-            departed = self._expiry.find(entity)
-            return departed or ClientState(NO_SLOT, entity, name, form, left=True)
+        """The publisher of this; its home follows from the publication's number. `departed`: it had
+        left when it was published, which is perhaps known already."""
+        if self.has_left(entity, t) or (departed and entity not in self._known):
+            gone = self._expiry.find(entity)
+            return gone or ClientState(NO_SLOT, entity, name, form, left=True)
         self._last_published[entity] = max(t, self._last_published.get(entity, 0))
         return self._update(now, entity, name, form, number >> COUNT_BITS, t)
 

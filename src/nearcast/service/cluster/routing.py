@@ -62,7 +62,7 @@ def remote_publication(accepted: AcceptedPublication, t: Time) -> RemotePublicat
         accepted.id, client.entity, accepted.t or t, accepted.form.binary, request.x, request.y,
         bytes(request.payload), retain, request.attributes, request.channel, request.z,
         request.r, request.rx, request.ry, request.rz, client.name if retain else "",
-        request.lon, request.lat, request.alt, request.ttl,
+        request.lon, request.lat, request.alt, request.ttl, retain and client.left,
     )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ class Routing:
                     check_attributes(publication.attributes)
                 accepted = receive(
                     publication.entity, publication.name, number, publish_request(publication),
-                    encoding_of(publication.packed), publication.t,
+                    encoding_of(publication.packed), publication.t, publication.departed,
                 )  # fmt: skip
             except (ValueError, Refused):
                 continue
