@@ -16,7 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from nearcast.pipeline.spark.session import start
 from nearcast.storage import RemotePath
-from support.compile_once import Kernels, alone, compile_once
+from support.compile_once import Kernels, alone, collect_constants, compile_once
 from support.examples import examples
 from support.object_store import KEYS, in_bucket, s3_endpoint
 from support.schedule import rank, work_unit
@@ -69,7 +69,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank(item.nodeid))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput"):  # one of several processes
+        collect_constants()
     gc.freeze()  # modules and tests stay; the garbage collector need not look at them again
     gc.set_threshold(20_000)  # few cycles are made; looking for them takes time
     gc.enable()

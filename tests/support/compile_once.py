@@ -1,7 +1,8 @@
 """What is compiled in a suite of several processes: each part by one, the others wait.
 
-numba keeps compiled kernels on disk, and pytest the tests whose assertions it has rewritten. On a
-machine that has nothing there yet, every process would make the same at the same time.
+numba keeps compiled kernels on disk, pytest the tests whose assertions it has rewritten, and
+hypothesis the constants of the code under test. On a machine that has nothing there yet, every
+process would make the same at the same time.
 """
 
 import fcntl
@@ -15,6 +16,7 @@ from os import getuid
 from pathlib import Path
 from typing import Any
 
+from hypothesis.internal.conjecture.providers import _get_local_constants
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
@@ -48,6 +50,12 @@ def compile_or_wait(self: Any, signature: Any) -> Any:
 
 def compile_once() -> None:
     Dispatcher.compile = compile_or_wait
+
+
+def collect_constants() -> None:
+    """Read all modules for numbers and texts that hypothesis tries; its first property would."""
+    with alone("constants"):
+        _get_local_constants()
 
 
 class Kernels:
