@@ -65,13 +65,14 @@ def pytest_make_collect_report(
         return (yield)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes
+        collect_constants()
     items.sort(key=lambda item: rank(item.nodeid))
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workerinput"):  # one of several processes
-        collect_constants()
+def pytest_collection_finish() -> None:
     gc.freeze()  # modules and tests stay; the garbage collector need not look at them again
     gc.set_threshold(20_000)  # few cycles are made; looking for them takes time
     gc.enable()

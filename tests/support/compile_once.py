@@ -53,7 +53,8 @@ def compile_once() -> None:
 
 
 def collect_constants() -> None:
-    """Read all modules for numbers and texts that hypothesis tries; its first property would."""
+    """Read all modules for numbers and texts that hypothesis tries. It does so itself when tests
+    are collected, then finds that all are known."""
     with alone("constants"):
         _get_local_constants()
 
