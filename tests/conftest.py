@@ -16,7 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from nearcast.pipeline.spark.session import start
 from nearcast.storage import RemotePath
-from support.compile_once import Kernels, alone, collect_constants, compile_once
+from support.compile_once import Kernels, alone, compile_once, prepare_hypothesis
 from support.examples import examples
 from support.object_store import KEYS, in_bucket, s3_endpoint
 from support.schedule import rank, work_unit
@@ -68,7 +68,7 @@ def pytest_make_collect_report(
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # one of several processes
-        collect_constants()
+        prepare_hypothesis()
     items.sort(key=lambda item: rank(item.nodeid))
 
 

@@ -1,8 +1,8 @@
 """What is compiled in a suite of several processes: each part by one, the others wait.
 
 numba keeps compiled kernels on disk, pytest the tests whose assertions it has rewritten, and
-hypothesis the constants of the code under test. On a machine that has nothing there yet, every
-process would make the same at the same time.
+hypothesis what it knows of characters and of the code under test. On a machine that has nothing
+there yet, every process would make the same at the same time.
 """
 
 import fcntl
@@ -16,6 +16,7 @@ from os import getuid
 from pathlib import Path
 from typing import Any
 
+from hypothesis.internal.charmap import intervals_from_codec
 from hypothesis.internal.conjecture.providers import _get_local_constants
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
@@ -52,11 +53,12 @@ def compile_once() -> None:
     Dispatcher.compile = compile_or_wait
 
 
-def collect_constants() -> None:
-    """Read all modules for numbers and texts that hypothesis tries. It does so itself when tests
-    are collected, then finds that all are known."""
-    with alone("constants"):
+def prepare_hypothesis() -> None:
+    """What it keeps on disk: the numbers and texts of all modules, which it tries, and which
+    characters a text may have. Later it finds both there."""
+    with alone(f"{__file__}: hypothesis"):
         _get_local_constants()
+        intervals_from_codec("utf-8")
 
 
 class Kernels:
