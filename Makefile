@@ -11,7 +11,7 @@ test: .venv/ready
 	$(MAKE) --no-print-directory --jobs 2 check tests
 
 tests: .venv/ready
-	$(BIN)/pytest --numprocesses 6  # many of them wait for something
+	$(BIN)/pytest --numprocesses 4  # twice the cores: many tests wait for something
 
 check: .venv/ready
 	$(BIN)/ruff check

@@ -16,7 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from nearcast.pipeline.spark.session import start
 from nearcast.storage import RemotePath
-from support.compile_once import Kernels, alone, compile_once
+from support.compile_once import Kernels, alone, compile_once, prepare_hypothesis
 from support.examples import examples
 from support.object_store import KEYS, in_bucket, s3_endpoint
 from support.schedule import rank, work_unit
@@ -65,7 +65,10 @@ def pytest_make_collect_report(
         return (yield)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes
+        prepare_hypothesis()
     items.sort(key=lambda item: rank(item.nodeid))
 
 

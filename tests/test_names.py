@@ -9,10 +9,12 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import nearcast
 import nearcast_papers
 from nearcast.node import Message
+from support.source_code import definitions
 
 ROOT = Path(__file__).parent.parent
 # Public class names that several classes may have, and why.
@@ -71,6 +73,24 @@ def public_classes() -> list[type]:
     ]
 
 
+class Defined(NamedTuple):
+    """A class or a function of the source."""
+
+    file: str
+    name: str
+    is_class: bool
+    documented: bool  # `__doc__` of a tuple or a dataclass is never empty
+
+
+@cache
+def defined() -> list[Defined]:
+    return [
+        Defined(file.name, one.name, isinstance(one, ast.ClassDef), bool(ast.get_docstring(one)))
+        for file in (ROOT / "src").rglob("*.py")
+        for one in definitions(file.read_text("utf-8"))
+    ]
+
+
 def test_a_class_name_means_one_class() -> None:
     """Messages may share names with those of other protocols: their kinds name the protocol."""
     by_name = defaultdict(list)
@@ -91,11 +111,9 @@ def test_a_message_kind_is_one_class() -> None:
 
 def test_every_public_class_says_what_it_is_for() -> None:
     silent = [
-        f"{file.name}: {node.name}"
-        for file in (ROOT / "src").rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-        if not ast.get_docstring(node)  # `__doc__` of a tuple or a dataclass is never empty
+        f"{one.file}: {one.name}"
+        for one in defined()
+        if one.is_class and not one.name.startswith("_") and not one.documented
     ]
     assert silent == []
 
@@ -116,11 +134,10 @@ def test_functions_are_called_by_words_of_the_field() -> None:
     """Messages are sent and received. Of [Lehn] is the audience, of a result table the other."""
     private = {*PRIVATE, "hear", "heard", "said", "told"} - {"audience"}
     names = [
-        node.name
-        for file in (ROOT / "src").rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        if private & {part.removesuffix("s") for part in node.name.split("_")}
+        one.name
+        for one in defined()
+        if not one.is_class
+        if private & {part.removesuffix("s") for part in one.name.split("_")}
     ]
     assert set(names) <= {"heard_by_second"}
 

@@ -24,6 +24,14 @@ def grow(column: NDArray[Scalar], size: int, fill: Any = 0) -> NDArray[Scalar]:
     return np.concatenate((column, more))
 
 
+def writable(column: Any, kind: type[Scalar]) -> NDArray[Scalar]:
+    """The values as a column of this kind that can be written; a copy if need be.
+
+    Arrow's columns cannot. For them, numba compiles a kernel once more, which takes seconds.
+    """
+    return np.require(column, kind, ["C", "W"])
+
+
 class SlotAllocator:
     """Dense numbers. The number that was given back last is taken first."""
 

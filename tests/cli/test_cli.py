@@ -19,6 +19,13 @@ from nearcast.trace import reader
 from nearcast.workloads import WORKLOADS
 
 NEARCAST = [sys.executable, "-m", "nearcast.cli"]
+# The same, but a trace's files are written after a few rows already.
+WRITES_OFTEN = [
+    sys.executable, "-c",
+    "import sys; from nearcast.trace import recorder;"
+    "recorder.Recorder.__init__.__kwdefaults__['limit'] = 2000;"
+    "from nearcast.cli.main import main; sys.exit(main(sys.argv[1:]))",
+]  # fmt: skip
 SMALL = ["simulate", "client-server", "--nodes", "30", "--seconds", "1"]
 
 
@@ -180,14 +187,9 @@ def test_a_killed_run_leaves_a_trace_that_validate_accepts(
 ) -> None:
     """Whenever the kill comes: before the first file, between files, while writing."""
     trace = tmp_path / "t"
-    program = (
-        "import sys; from nearcast.trace import recorder;"
-        "recorder.Recorder.__init__.__kwdefaults__['limit'] = 2000;"
-        "from nearcast.cli.main import main; main(sys.argv[1:])"
-    )
     arguments = ["simulate", "client-server", "--nodes", "200", "--seconds", "1000"]
     process = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments, "--set", "matcher=scan", "--trace", str(trace)],
+        [*WRITES_OFTEN, *arguments, "--set", "matcher=scan", "--trace", str(trace)],
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 180
@@ -204,7 +206,7 @@ def test_a_killed_run_leaves_a_trace_that_validate_accepts(
 def test_an_interrupted_run_keeps_what_it_recorded(tmp_path: Path) -> None:
     trace = tmp_path / "t"
     process = subprocess.Popen(
-        [*NEARCAST, "simulate", "client-server", "--nodes", "200", "--seconds", "100000",
+        [*WRITES_OFTEN, "simulate", "client-server", "--nodes", "200", "--seconds", "100000",
          "--trace", str(trace)],
         stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),

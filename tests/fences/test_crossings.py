@@ -67,7 +67,8 @@ def check_visits(shape: Shape, p0: Place, p1: Place, count: int = 300) -> None:
 
 
 def flat(place: tuple[float, float]) -> Place:
-    return (*place, 0.0, nan)
+    x, y = map(float, place)  # for whole numbers, all kernels would be compiled once more
+    return x, y, 0.0, nan
 
 
 convex = st.one_of(

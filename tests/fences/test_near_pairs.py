@@ -1,6 +1,5 @@
 """Pairs that come close, against all pairs and fractions."""
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -37,14 +36,14 @@ class Oracle:
 
     def near(self, a: int, b: int) -> bool:
         disc = Disc(*self.last[b][1], self.distance)
-        return disc.contains(*map(Fraction, self.last[a][1]))
+        return disc.contains(*self.last[a][1])
 
     def fix(self, who: int, t: int, place: tuple[int, int], ttl: int) -> list[Told]:
         told = self.expire(t - 1)
         before = self.last.get(who)
         for other, (since, there, _) in self.last.items():
             disc = Disc(*there, self.distance)
-            inside = disc.contains(*map(Fraction, place))
+            inside = disc.contains(*place)
             if other == who:
                 continue
             if before is None:
@@ -52,7 +51,7 @@ class Oracle:
                     told.append((t, who, other, ENTER, NONE))
                 continue
             t0, start, _ = before
-            was = disc.contains(*map(Fraction, start))
+            was = disc.contains(*start)
             for low, high in disc.spans(start, place):
                 times = [max(t0 + round(s * (t - t0)), since) for s in (low, high)]
                 if not was and not inside:

@@ -36,7 +36,7 @@ def accepted_publications(
         )
         for i, (t, x, y) in enumerate(made)
     ]
-    rows = b"".join(
+    rows = bytearray().join(
         pack_publication(9, 9, 0, 0, 0, 0, 0, x, y, 0.0, 0.0, 0.0, 0.0) for _, x, y in made
     )
     publications = publication_batch(0, np.frombuffer(rows, PUBLICATION_DTYPE), accepted, None)

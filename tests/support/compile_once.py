@@ -1,7 +1,8 @@
 """What is compiled in a suite of several processes: each part by one, the others wait.
 
-numba keeps compiled kernels on disk, and pytest the tests whose assertions it has rewritten. On a
-machine that has nothing there yet, every process would make the same at the same time.
+numba keeps compiled kernels on disk, pytest the tests whose assertions it has rewritten, and
+hypothesis what it knows of characters and of the code under test. On a machine that has nothing
+there yet, every process would make the same at the same time.
 """
 
 import fcntl
@@ -15,6 +16,8 @@ from os import getuid
 from pathlib import Path
 from typing import Any
 
+from hypothesis.internal.charmap import intervals_from_codec
+from hypothesis.internal.conjecture.providers import _get_local_constants
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
@@ -48,6 +51,14 @@ def compile_or_wait(self: Any, signature: Any) -> Any:
 
 def compile_once() -> None:
     Dispatcher.compile = compile_or_wait
+
+
+def prepare_hypothesis() -> None:
+    """What it keeps on disk: the numbers and texts of all modules, which it tries, and which
+    characters a text may have. Later it finds both there."""
+    with alone(f"{__file__}: hypothesis"):
+        _get_local_constants()
+        intervals_from_codec("utf-8")
 
 
 class Kernels:

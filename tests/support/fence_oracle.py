@@ -40,41 +40,51 @@ class Polygon(NamedTuple):
             (ring[k - 1], ring[k]) for ring in self.rings for k in range(len(ring))
         ]  # fmt: skip
 
-    def contains(self, x: Fraction, y: Fraction) -> bool:
-        odd = False
-        for (ax, ay), (bx, by) in self.edges():
-            side = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
-            if side == 0 and min(ax, bx) <= x <= max(ax, bx) and min(ay, by) <= y <= max(ay, by):
-                return True
-            if (ay > y) != (by > y) and (side > 0) == (by > ay):
-                odd = not odd
-        return odd
+    def contains(self, x: int, y: int) -> bool:
+        return _is_within(self.edges(), x, y, 1)
 
     def spans(self, p: Place, q: Place) -> list[Span]:
         """All places where the way meets a border, and the pieces between that are inside."""
         (px, py), (dx, dy) = p, (q[0] - p[0], q[1] - p[1])
-        cuts = {Fraction(0), Fraction(1)}
-        for (ax, ay), (bx, by) in self.edges():
+        edges, cuts = self.edges(), {Fraction(0), Fraction(1)}
+        for (ax, ay), (bx, by) in edges:
             ex, ey = bx - ax, by - ay
             den = dx * ey - dy * ex
             if den:
-                s = Fraction((ax - px) * ey - (ay - py) * ex, den)
-                u = Fraction((ax - px) * dy - (ay - py) * dx, den)
-                if 0 <= s <= 1 and 0 <= u <= 1:
-                    cuts.add(s)
+                sign, per = (1 if den > 0 else -1), abs(den)
+                on_way = sign * ((ax - px) * ey - (ay - py) * ex)
+                on_edge = sign * ((ax - px) * dy - (ay - py) * dx)
+                if 0 <= on_way <= per and 0 <= on_edge <= per:
+                    cuts.add(Fraction(on_way, per))
             elif dx or dy:
                 for vx, vy in ((ax, ay), (bx, by)):
                     if (vx - px) * dy == (vy - py) * dx:
                         s = Fraction((vx - px) * dx + (vy - py) * dy, dx * dx + dy * dy)
                         if 0 <= s <= 1:
                             cuts.add(s)
+
+        def is_inside(s: Fraction) -> bool:
+            of, per = s.numerator, s.denominator
+            return _is_within(edges, px * per + of * dx, py * per + of * dy, per)
+
         order = sorted(cuts)
-        spans = [(s, s) for s in order if self.contains(px + s * dx, py + s * dy)]
-        for a, b in itertools.pairwise(order):
-            middle = (a + b) / 2
-            if self.contains(px + middle * dx, py + middle * dy):
-                spans.append((a, b))
+        spans = [(s, s) for s in order if is_inside(s)]
+        spans += [(a, b) for a, b in itertools.pairwise(order) if is_inside((a + b) / 2)]
         return join(spans)
+
+
+def _is_within(edges: Sequence[tuple[Place, Place]], x: int, y: int, per: int) -> bool:
+    """Is the place (x / per, y / per) in an odd number of rings, or on a border? In whole numbers,
+    which are as exact as fractions, and ten times as fast."""
+    odd = False
+    for (ax, ay), (bx, by) in edges:
+        fx, fy, gx, gy = ax * per, ay * per, bx * per, by * per
+        side = (gx - fx) * (y - fy) - (gy - fy) * (x - fx)
+        if side == 0 and min(fx, gx) <= x <= max(fx, gx) and min(fy, gy) <= y <= max(fy, gy):
+            return True
+        if (fy > y) != (gy > y) and (side > 0) == (gy > fy):
+            odd = not odd
+    return odd
 
 
 class Disc(NamedTuple):
@@ -84,7 +94,7 @@ class Disc(NamedTuple):
     y: int | Fraction
     r: int | Fraction
 
-    def contains(self, x: Fraction, y: Fraction) -> bool:
+    def contains(self, x: int, y: int) -> bool:
         return (x - self.x) ** 2 + (y - self.y) ** 2 <= self.r**2
 
     def spans(self, p: Place, q: Place) -> list[Span]:
@@ -144,9 +154,9 @@ def transitions(area: Polygon | Disc, fixes: Sequence[Fix], until: int) -> list[
     found: list[Transition] = []
     last: Fix | None = None
     for index, fix in enumerate(fixes):
-        inside = area.contains(*map(Fraction, fix.place))
+        inside = area.contains(*fix.place)
         if last is not None and last.t + last.ttl < fix.t:
-            if area.contains(*map(Fraction, last.place)):
+            if area.contains(*last.place):
                 end = last.t + last.ttl
                 found.append(Transition(False, end, end, -1, EXPIRED))
             last = None
@@ -156,13 +166,13 @@ def transitions(area: Polygon | Disc, fixes: Sequence[Fix], until: int) -> list[
         else:
             for low, high in area.spans(last.place, fix.place):
                 times = [last.t + round(s * (fix.t - last.t)) for s in (low, high)]
-                if low > 0 or not area.contains(*map(Fraction, last.place)):
+                if low > 0 or not area.contains(*last.place):
                     found.append(Transition(True, times[0], fix.t, index))
                 if high < 1 or not inside:
                     found.append(Transition(False, times[1], fix.t, index))
         last = fix
     end = until + 1 if last is None else last.t + last.ttl
-    if last is not None and end <= until and area.contains(*map(Fraction, last.place)):
+    if last is not None and end <= until and area.contains(*last.place):
         found.append(Transition(False, end, end, -1, EXPIRED))
     return found
 
@@ -269,7 +279,4 @@ def pair_events(moves: list[Transition], dwell: int | None, linger: int, until: 
 
 def fix_events(area: Polygon | Disc, fixes: Sequence[Fix]) -> list[Told]:
     """`inside` or `outside` at every fix."""
-    return [
-        Told(fix.t, fix.t, INSIDE if area.contains(*map(Fraction, fix.place)) else OUTSIDE)
-        for fix in fixes
-    ]
+    return [Told(fix.t, fix.t, INSIDE if area.contains(*fix.place) else OUTSIDE) for fix in fixes]

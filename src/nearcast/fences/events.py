@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nearcast.columns import writable
 from nearcast.space.motion import FOREVER
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -71,12 +72,12 @@ class FixColumns(NamedTuple):
 
 def fixes_of(entity: Any, t: Any, place: Any, height: Any = None, ttl: Any = None) -> FixColumns:
     """Columns of fixes from anything that numpy reads; places have two or three numbers."""
-    entities, times = np.asarray(entity, np.int64), np.asarray(t, np.int64)
+    entities, times = writable(entity, np.int64), writable(t, np.int64)
     given = np.asarray(place, np.float64).reshape(len(entities), -1)
     places = np.zeros((len(entities), 3))
     places[:, : given.shape[1]] = given
-    heights = np.full(len(entities), np.nan) if height is None else np.asarray(height, np.float64)
-    lives = np.full(len(entities), FOREVER) if ttl is None else np.asarray(ttl, np.int64)
+    heights = np.full(len(entities), np.nan) if height is None else writable(height, np.float64)
+    lives = np.full(len(entities), FOREVER) if ttl is None else writable(ttl, np.int64)
     if not len(entities) == len(times) == len(heights) == len(lives):
         raise ValueError("columns of fixes must have the same length")
     if not np.isfinite(places).all():

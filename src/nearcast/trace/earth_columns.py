@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from nearcast.columns import writable
 from nearcast.space import earth
 
 ecef = njit(inline="always")(earth.ecef)
@@ -15,18 +16,26 @@ lon_lat = njit(inline="always")(earth.lon_lat)
 height_ratio = njit(inline="always")(earth.height_ratio)
 
 
-@njit(cache=True)
 def ecef_columns(lon: Any, lat: Any) -> Any:
     """x, y and z of places on the surface, in metres."""
+    return _ecef_columns(writable(lon, np.float64), writable(lat, np.float64))
+
+
+@njit(cache=True)
+def _ecef_columns(lon: Any, lat: Any) -> Any:
     x, y, z = np.empty(len(lon)), np.empty(len(lon)), np.empty(len(lon))
     for row in range(len(lon)):
         x[row], y[row], z[row] = ecef(lon[row], lat[row])
     return x, y, z
 
 
-@njit(cache=True)
 def lon_lat_columns(x: Any, y: Any, z: Any) -> Any:
     """Longitude and latitude of places on the surface, in degrees."""
+    return _lon_lat_columns(*(writable(column, np.float64) for column in (x, y, z)))
+
+
+@njit(cache=True)
+def _lon_lat_columns(x: Any, y: Any, z: Any) -> Any:
     lon, lat = np.empty(len(x)), np.empty(len(x))
     for row in range(len(x)):
         lon[row], lat[row] = lon_lat(x[row], y[row], z[row])

@@ -32,7 +32,7 @@ def figure_1() -> ClusterTraffic:
     delay = np.full((3, 3), 0.01)
     f = rounds.flows(interest, delay, np.full(3, 1e3), payload=PAYLOAD, header=HEADER)
     before = f.load.copy()
-    kernels.redirect(f, C, 0, f.place[A, C], f.place[B, C])
+    kernels.redirect(f, C, 0, int(f.place[A, C]), int(f.place[B, C]))
     assert rounds.path(f, C, A) == [C, B, A]
     return ClusterTraffic(float(before[C]), float(f.load[C]), float(before[B]), float(f.load[B]))
 

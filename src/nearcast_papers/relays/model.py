@@ -203,7 +203,7 @@ def carry_over_paths(world: RoundWorld, before: Flows, gone: Sequence[int]) -> t
                 torn += 1  # it goes directly again
                 continue
             for here, via in pairwise(way[:-1]):
-                places = (after.place[node, source] for node in (here, subscriber, via))
+                places = (int(after.place[node, source]) for node in (here, subscriber, via))
                 kernels.redirect(after, source, *places)
     return after, torn
 

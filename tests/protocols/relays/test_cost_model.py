@@ -82,10 +82,10 @@ def test_in_the_papers_example_c_halves_its_messages_and_b_adds_none_of_its_own(
     kind, source, _, _, gain, weighed = kernels.best_option(f, Weights(), 2)
     assert (kind, source, weighed) == (REDIR, 2, 2)
     assert gain > 0
-    kernels.redirect(f, 2, 0, f.place[0, 2], f.place[1, 2])
+    kernels.redirect(f, 2, 0, int(f.place[0, 2]), int(f.place[1, 2]))
     assert rounds.path(f, 2, 0) == [2, 1, 0]
     assert f.load.tolist() == [0.0, 1024.0 + 512.0, 1024.0]
-    kernels.shorten(f, 2, f.place[1, 2], f.place[0, 2])
+    kernels.shorten(f, 2, int(f.place[1, 2]), int(f.place[0, 2]))
     assert rounds.path(f, 2, 0) == [2, 0]
     assert f.load.tolist() == [0.0, 1024.0, 2048.0]
 
@@ -101,7 +101,7 @@ def test_any_operations_keep_flows_complete_and_costs_equal_to_the_naive_ones(
         offered = [option for v in range(7) for option in naive.options(v)]
         flow, path, s, u = offered[draw % len(offered)]
         source, before = flow[0], naive.paths[flow]
-        place = f.place[:, source]
+        place = f.place[:, source].tolist()
         if len(path) > len(before):
             kernels.redirect(f, source, place[s], place[flow[1]], place[u])
         else:
@@ -143,9 +143,9 @@ def test_a_step_weighs_exactly_the_papers_options_and_takes_the_best(
         group = f.member[f.first[source] : f.first[source] + f.size[source]]
         flow = source, int(group[to])
         if kind == REDIR:
-            kernels.redirect(f, source, f.place[v, source], to, via)
+            kernels.redirect(f, source, int(f.place[v, source]), to, via)
         else:
-            kernels.shorten(f, source, f.place[v, source], to)
+            kernels.shorten(f, source, int(f.place[v, source]), to)
         naive.paths[flow] = tuple(rounds.path(f, *flow))
     assert REDIR in taken
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from nearcast.columns import writable
 from nearcast.fences.areas import (
     ENTER_AND_LEAVE,
     NEVER,
@@ -137,12 +138,12 @@ class FenceReplay:
                 yield group
 
     def _fixes(self, batch: pa.RecordBatch) -> FixColumns:
-        t = batch.column("t").to_numpy()
-        ttl = batch.column("ttl").fill_null(NEVER).to_numpy()
+        t = writable(batch.column("t").to_numpy(), np.int64)
+        ttl = writable(batch.column("ttl").fill_null(NEVER).to_numpy(), np.int64)
         columns = (batch.column(name).to_pylist() for name in ("node", "channel", "publication"))
         numbers = [self._state(*row) for row in zip(*columns, strict=True)]
         places = np.stack([batch.column(axis).to_numpy() for axis in "xyz"], 1)
-        heights = batch.column("height").fill_null(np.nan).to_numpy()
+        heights = writable(batch.column("height").fill_null(np.nan).to_numpy(), np.float64)
         return FixColumns(np.array(numbers, np.int64), t, places, heights, ttl)
 
     def _state(self, node: int, channel: str, publication: int) -> int:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from nearcast.columns import writable
 from nearcast.matching.outline_table import OutlineTable, have_forms, publication_heights
 from nearcast.model import predicates
 from nearcast.model.subscription import Filter, Formula, Value
@@ -91,7 +92,7 @@ class ResidualPredicates:
         self._of_publications = [known[code] for code in self._published_outline.tolist()]
         until = np.full(len(spans), FOREVER)
         if "until" in spans.column_names:
-            until = pc.fill_null(spans.column("until"), FOREVER).to_numpy()
+            until = writable(pc.fill_null(spans.column("until"), FOREVER).to_numpy(), np.int64)
         numbers = [_numbers(spans, name) for name in ("x", "y", "z", "vx", "vy", "vz")]
         self._areas = (_numbers(spans, "t").astype(np.int64), until, np.array(numbers))
         forms = have_forms(self._of_publications)
@@ -99,7 +100,7 @@ class ResidualPredicates:
         if forms is not None:
             points &= ~forms
         place = np.array([_numbers(publications, name) for name in ("x", "y", "z")])
-        self._points = (publications.column("t").to_numpy(), points, place)
+        self._points = (writable(publications.column("t").to_numpy(), np.int64), points, place)
 
     def __bool__(self) -> bool:
         return bool(self._filters or self._formulas or self._outlines or self._published_outlines)

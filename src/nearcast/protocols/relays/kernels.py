@@ -217,16 +217,17 @@ def connect_directly(f: Flows) -> None:
 def play_round(f: Flows, w: Weights, threshold: float, order: Indices) -> tuple[int, int, int]:
     """Each node in turn takes its best option if that gains ε or more ([Lehn] IV, 1 to 3)."""
     redirected, shortened, weighed = 0, 0, 0
-    for node in order:
+    for one in order:
+        node = one + 0  # of 64 bits, as of whoever calls from Python: else it is compiled twice
         kind, s, d, u, worth, many = best_option(f, w, node)
         weighed += many
         if kind == NOTHING or not worth >= threshold:
             continue
         if kind == REDIR:
-            redirect(f, s, f.place[node, s], d, u)
+            redirect(f, s, f.place[node, s] + 0, d, u)
             redirected += 1
         else:
-            shorten(f, s, f.place[node, s], d)
+            shorten(f, s, f.place[node, s] + 0, d)
             shortened += 1
     return redirected, shortened, weighed
 

@@ -377,7 +377,7 @@ class ClusterRealm(Realm):
             client.entity, NO_SLOT, NO_SLOT, feed, len(request.payload), request.retain, *where
         )
         accepted = [AcceptedPublication(client, number, where[0], request, form, t)]
-        self._states.update(t, accepted, np.frombuffer(row, PUBLICATION_DTYPE))
+        self._states.update(t, accepted, np.frombuffer(bytearray(row), PUBLICATION_DTYPE))
 
     def learn_state(
         self, since: Time, home: NodeId, entity: int, name: str, request: messages.PublishRequest,
