@@ -6,7 +6,7 @@ from math import cos, inf, nan, pi, sin
 
 import pytest
 import shapely
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nearcast.space.outlines import MOST_VERTICES
@@ -77,6 +77,7 @@ def test_a_hole_is_refused_if_shapely_finds_the_polygon_invalid(
 
 @examples(1000)
 @given(RINGS, RINGS, st.integers(-6, 6), st.integers(-6, 6), st.sampled_from([1, 0.5, 2]))
+@example([(0, 0), (0, 1), (2, 0)], [(-1, -1), (-1, 2), (1, 0)], 0, 0, 1)  # they cross at vertices
 def test_parts_are_refused_if_they_overlap(
     one: list[Vertex], other: list[Vertex], dx: int, dy: int, scale: float
 ) -> None:

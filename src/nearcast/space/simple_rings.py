@@ -9,10 +9,11 @@ Crossing edges are found by a sweep from left to right ([Shamos, Hoey 1976]): on
 neighbours at some x can be the first to cross. All comparisons are exact.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import chain, combinations, permutations
+from itertools import chain, pairwise, permutations
 from math import fsum, isfinite
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from nearcast.space.outline_touch import rings_contain, settle, turn
 from nearcast.space.outlines import FARTHEST, MOST_VERTICES
@@ -112,8 +113,12 @@ class _Edge(NamedTuple):
         return f"the edge after vertex {self.vertex} of {where}, {self.left} - {self.right}"
 
 
-def _refuse_crossings(parts: list[Part]) -> set[tuple[int, int]]:
-    """Returns the rings, as pairs of part and ring, that touch another ring."""
+# By part and ring: which edges touch another ring, or are next to one that does.
+Touching: TypeAlias = defaultdict[tuple[int, int], set[int]]
+
+
+def _refuse_crossings(parts: list[Part]) -> Touching:
+    """Returns what touches."""
     edges = [
         _Edge(min(a, b), max(a, b), min(a[1], b[1]), max(a[1], b[1]), p, r, k)
         for p, part in enumerate(parts)
@@ -126,7 +131,7 @@ def _refuse_crossings(parts: list[Part]) -> set[tuple[int, int]]:
         key=lambda end: end[:2],
     )
     status: list[_Edge] = []  # edges at the sweep's x, from below to above
-    touching: set[tuple[int, int]] = set()
+    touching: Touching = defaultdict(set)
     several = len(parts) > 1
     for _, begins, edge in ends:
         place = _place(status, edge)
@@ -171,7 +176,7 @@ def _side(edge: _Edge, place: Vertex) -> float:
     return turn(*edge.left, *edge.right, *place)
 
 
-def _compare(one: _Edge, other: _Edge, several: bool, touching: set[tuple[int, int]]) -> None:
+def _compare(one: _Edge, other: _Edge, several: bool, touching: Touching) -> None:
     """Refuse two edges that cross or lie on each other; note whose touch."""
     if one.low > other.high or one.high < other.low:
         return
@@ -189,53 +194,75 @@ def _compare(one: _Edge, other: _Edge, several: bool, touching: set[tuple[int, i
         verb = "lies on" if on_one_line else "crosses"
         raise ValueError(f"{one.name(several)}, {verb} {other.name(several)}")
     if (one.part, one.ring) != (other.part, other.ring):
-        touching |= {(one.part, one.ring), (other.part, other.ring)}
+        for edge in one, other:
+            k = edge.vertex
+            touching[edge.part, edge.ring] |= {k - 1, k, k + 1}
 
 
 # Rings where they must not be; no edges cross.
 
 
-def _refuse_misplaced_rings(parts: list[Part], touching: set[tuple[int, int]]) -> None:
+def _refuse_misplaced_rings(parts: list[Part], touching: Touching) -> None:
     several = len(parts) > 1
     for p, part in enumerate(parts):
         number = p if several else None
         for r in range(1, len(part)):
-            vertex = _outside(part[r], part[:1], (p, r) in touching)
+            vertex = _outside(part[r], part[:1], touching[p, r])
             if vertex is not None:
                 raise ValueError(f"vertex {vertex} of {_name(number, r)}, a hole, is outside")
         for one, other in permutations(range(1, len(part)), 2):
-            if _is_within(part[one], [part[other]]):
+            if _enters(part[one], [part[other]], touching[p, one]):
                 raise ValueError(f"{_name(number, one)}, a hole, is inside {_name(number, other)}")
-    for one, other in combinations(range(len(parts)), 2):
-        if _is_within(parts[one][0], parts[other]) or _is_within(parts[other][0], parts[one]):
-            raise ValueError(f"part {one} and part {other} overlap")
+    for one, other in permutations(range(len(parts)), 2):
+        if _enters(parts[one][0], parts[other], touching[one, 0]):
+            raise ValueError(f"part {min(one, other)} and part {max(one, other)} overlap")
 
 
-def _outside(hole: Ring, outer: Part, touches: bool) -> int | None:
+def _outside(hole: Ring, outer: Part, touching: set[int]) -> int | None:
     """A vertex of a hole that is outside, or after which an edge is. One tells, if none touch."""
     flat = [number for vertex in outer[0] for number in vertex]
-    for k in range(len(hole) if touches else 1):
-        (ax, ay), (bx, by) = hole[k - 1], hole[k]
-        if not rings_contain(flat, (0,), bx, by):
+    for k in range(len(hole) if touching else 1):
+        if not rings_contain(flat, (0,), *hole[k]):
             return k
-        if touches and not rings_contain(flat, (0,), ax / 2 + bx / 2, ay / 2 + by / 2):
-            return (k - 1) % len(hole)
+        middles = _middles(hole, k, outer) if touching else ()
+        if not all(rings_contain(flat, (0,), *middle) for middle in middles):
+            return k
     return None
 
 
-def _is_within(ring: Ring, part: Part) -> bool:
-    """Is the ring in the interior of a part whose border it does not cross?"""
-    if not _bounds_within(ring, part[0]):
+def _enters(ring: Ring, part: Part, touching: set[int]) -> bool:
+    """Is some of the ring in the interior of a part whose edges it does not cross? Where they touch
+    it may pass from outside to inside; elsewhere one place tells."""
+    if not _bounds_meet(ring, part[0]):
         return False
     flat = [number for other in part for vertex in other for number in vertex]
     starts = [sum(map(len, part[:k])) for k in range(len(part))]
-    border = {vertex for other in part for vertex in other}
-    for k, (bx, by) in enumerate(ring):
-        ax, ay = ring[k - 1]
-        for place in ((bx, by), (ax / 2 + bx / 2, ay / 2 + by / 2)):
-            if place not in border and not _is_on(place, part):
-                return rings_contain(flat, starts, *place)
-    return True  # all of it is on the border
+    places = (
+        middle
+        for k in (sorted(k % len(ring) for k in touching) or range(len(ring)))
+        for middle in (_middles(ring, k, part) if touching else [ring[k]])
+        if not _is_on(middle, part)
+    )
+    if touching:
+        return any(rings_contain(flat, starts, *place) for place in places)
+    place = next(places, None)
+    return place is None or rings_contain(flat, starts, *place)
+
+
+def _middles(ring: Ring, edge: int, part: Part) -> list[Vertex]:
+    """A place on each piece of an edge, between all vertices of the part that are on the edge."""
+    a, b = ring[edge], ring[(edge + 1) % len(ring)]
+    (ax, ay), (bx, by) = a, b
+    on_edge = {
+        (x, y)
+        for ring in part
+        for x, y in ring
+        if min(ax, bx) <= x <= max(ax, bx)
+        and min(ay, by) <= y <= max(ay, by)
+        and turn(ax, ay, bx, by, x, y) == 0
+    }
+    along = sorted({a, b} | on_edge)
+    return [(cx / 2 + dx / 2, cy / 2 + dy / 2) for (cx, cy), (dx, dy) in pairwise(along)]
 
 
 def _is_on(place: Vertex, part: Part) -> bool:
@@ -249,9 +276,9 @@ def _is_on(place: Vertex, part: Part) -> bool:
     )
 
 
-def _bounds_within(ring: Ring, other: Ring) -> bool:
+def _bounds_meet(ring: Ring, other: Ring) -> bool:
     for axis in (0, 1):
         inner, outer = [v[axis] for v in ring], [v[axis] for v in other]
-        if min(inner) < min(outer) or max(inner) > max(outer):
+        if max(inner) < min(outer) or min(inner) > max(outer):
             return False
     return True
