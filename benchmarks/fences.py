@@ -34,7 +34,7 @@ from nearcast.space.motion import SECOND
 
 Floats = NDArray[np.float64]
 ENTITIES, ROUNDS = 50_000, 4
-LOOP_FIXES = 200  # a plain loop answers no more in reasonable time
+LOOP_FIXES = 50  # a plain loop answers no more in reasonable time
 RADIUS = 10.0
 DENSITY = 1.5  # fences over each place, about
 KINDS = 1 << ENTER | 1 << LEAVE | 1 << CROSS

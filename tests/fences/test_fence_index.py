@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.fences.areas import Fence, FenceColumns, columns_of, polygon_columns
+from nearcast.fences.areas import join_columns as join_blocks
 from nearcast.fences.coarse_rings import MOST_EDGES
 from nearcast.fences.crossings import contains, find_visits, spans_room
 from nearcast.fences.events import fixes_of
@@ -82,7 +83,7 @@ def found_alone(fences: FenceColumns, rows: Any) -> Visits:
 def test_a_grid_finds_what_every_pair_alone_says(seed: int) -> None:
     """Short ways and long ones, small fences and large ones, with few vertices and with many."""
     rng = np.random.default_rng(seed)
-    fences = join_columns([
+    fences = join_blocks([
         star_columns(rng, np.arange(120), 100.0, 6.0),
         star_columns(rng, np.arange(120, 140), 100.0, 6.0, 2 * MOST_EDGES),
     ])  # fmt: skip
