@@ -155,7 +155,7 @@ class FenceIndex:
             (coordinates, "first", "length", self.coordinates, self._used_coordinates),
             (starts, "ring", "rings", self.starts, self._used_starts),
         ):
-            given = np.require(column, requirements="CW")  # as it is compiled for
+            given = np.require(column, requirements=["C", "W"])  # as compiled for
             copy_parts(given, areas[first], areas[length], target, used)
         self._used_coordinates, self._used_starts = end, last
 
