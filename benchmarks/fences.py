@@ -2,18 +2,26 @@
 
 Fences are polygons of 8 to 64 vertices. Entities move by about a twentieth of a fence's size from
 fix to fix. In the uniform world fences and entities are everywhere, at the same density whatever
-their number; in the crowded one both are in log2(n) crowds. Printed: microseconds of CPU per fix,
-and how many times longer the others take. `engine` reports events: both ends of each way, what
-lies between, and times. STRtree with prepared polygons, and the loop over all fences with prepared
-polygons, only say which fences contain each new place: they do less. Their hits are compared with
-who is inside by the engine's events.
+their number; in the crowded one both are in log2(n) crowds. Each is given the new fixes of all
+entities at once. Printed: microseconds of CPU per fix, and how many times longer the others take.
+
+`engine` reports events: who enters, leaves and crosses on the way from the last fix, where and
+when. `STRtree` does the same: the tree finds candidates by the box of each way, prepared polygons
+say which ways touch them and do not stay inside, and for those the intersection says where. It has
+as many events, which is compared. `places` (STRtree) and `loop` (over all fences) with prepared
+polygons only say which fences contain each new place, so they do less: there are neither events nor
+times, and who comes in and out between two fixes is missed. Their hits are compared with who is
+inside by the engine's events.
 
 Run: python benchmarks/fences.py [--large]
 """
 
+import resource
 import sys
+from itertools import pairwise
 from math import log2
 from time import process_time
+from typing import Any
 
 import numpy as np
 import shapely
@@ -26,7 +34,7 @@ from nearcast.space.motion import SECOND
 
 Floats = NDArray[np.float64]
 ENTITIES, ROUNDS = 50_000, 4
-LOOP_FIXES = 200  # a plain loop answers no more in reasonable time
+LOOP_FIXES = 50  # a plain loop answers no more in reasonable time
 RADIUS = 10.0
 DENSITY = 1.5  # fences over each place, about
 KINDS = 1 << ENTER | 1 << LEAVE | 1 << CROSS
@@ -69,14 +77,21 @@ def make_places(columns: FenceColumns, crowded: bool, rng: np.random.Generator) 
     return rounds
 
 
+def resident_mb() -> float:
+    """The memory of this process."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
 def time_engine(columns: FenceColumns, rounds: list[Floats]) -> tuple[float, int, int]:
     """Seconds per fix, events, and who is inside at the end, by counting."""
     engine, entities = FenceEngine(), np.arange(ENTITIES)
-    begin = process_time()
+    before, begin = resident_mb(), process_time()
     engine.put_fences(columns, 0)
     engine.fixes(fixes_of(entities[:1], [0], rounds[0][:1] * 0 - 1e9))  # sorts all fences in
     engine.withdraw([0], 0)
     built = process_time() - begin
+    held = resident_mb() - before
     inside = events = 0
     for number, places in enumerate(rounds):
         fixes = fixes_of(entities, np.full(ENTITIES, number * SECOND), places)
@@ -85,16 +100,48 @@ def time_engine(columns: FenceColumns, rounds: list[Floats]) -> tuple[float, int
         kinds = np.bincount(engine.fixes(fixes)["kind"], minlength=6)
         inside += kinds[ENTER] - kinds[LEAVE]
         events += int(kinds.sum()) if number else 0
-    print(f"  put and built {1e6 * built / len(columns.areas):.2f} µs per fence")
+    per_fence = 1e6 * built / len(columns.areas)
+    print(f"  put and built {per_fence:.2f} µs per fence, {built:.1f} s; {held:,.0f} MB")
     return (process_time() - begin) / (ROUNDS * ENTITIES), events, int(inside)
 
 
-def time_strtree(polygons: list[Floats], rounds: list[Floats]) -> tuple[float, int]:
-    """The tree finds candidates by boxes, prepared polygons decide; the last round's hits."""
+def prepared_tree(polygons: list[Floats]) -> tuple[Any, shapely.STRtree]:
     shapes = np.array([shapely.Polygon(vertices) for vertices in polygons])
     shapely.prepare(shapes)
     tree = shapely.STRtree(shapes)
-    tree.query(shapely.points(rounds[0][:1]))
+    tree.query(shapely.Point(0, 0))  # builds it
+    return shapes, tree
+
+
+def count_events(shapes: Any, tree: shapely.STRtree, places: Floats, new: Floats) -> int:
+    """Find the events of all ways from places to new ones, with the fractions of the ways."""
+    ways = shapely.linestrings(np.stack((places, new), axis=1))
+    which, found = tree.query(ways)
+    touched = shapely.intersects(shapes[found], ways[which])
+    which, found = which[touched], found[touched]
+    changes = ~shapely.contains_properly(shapes[found], ways[which])
+    which, found = which[changes], found[changes]
+    begin, end = shapely.points(places[which]), shapely.points(new[which])
+    stays = shapely.intersects(shapes[found], begin) & shapely.intersects(shapes[found], end)
+    inside = shapely.intersection(ways[which], shapes[found])
+    where, of = shapely.get_coordinates(inside, return_index=True)
+    step = (new - places)[which[of]]
+    fractions = ((where - places[which[of]]) * step).sum(axis=1) / (step * step).sum(axis=1)
+    assert len(fractions) >= len(which)
+    parts = shapely.get_num_geometries(inside)
+    return int(parts.sum() - (stays & (parts == 1)).sum())
+
+
+def time_strtree(shapes: Any, tree: shapely.STRtree, rounds: list[Floats]) -> tuple[float, int]:
+    """Seconds per fix, and events."""
+    begin = process_time()
+    events = sum(count_events(shapes, tree, *ways) for ways in pairwise(rounds))
+    return (process_time() - begin) / (ROUNDS * ENTITIES), events
+
+
+def time_places(shapes: Any, tree: shapely.STRtree, rounds: list[Floats]) -> tuple[float, int]:
+    """The tree finds candidates by boxes, prepared polygons decide, or it asks them itself, if that
+    is faster; the last round's hits."""
     begin = process_time()
     for places in rounds[1:]:
         points = shapely.points(places)
@@ -107,10 +154,8 @@ def time_strtree(polygons: list[Floats], rounds: list[Floats]) -> tuple[float, i
     return min(taken, process_time() - begin) / (ROUNDS * ENTITIES), hits
 
 
-def time_loop(polygons: list[Floats], places: Floats) -> float:
+def time_loop(shapes: Any, places: Floats) -> float:
     """Every prepared polygon is asked about every place."""
-    shapes = np.array([shapely.Polygon(vertices) for vertices in polygons])
-    shapely.prepare(shapes)
     begin = process_time()
     for x, y in places[:LOOP_FIXES]:
         shapely.intersects_xy(shapes, x, y)
@@ -132,11 +177,15 @@ def main() -> None:
                 f"  engine  {1e6 * cost:8.2f} µs per fix, {often:.2f} events, {1 / cost:,.0f}"
                 f" fixes/s; {cost / first:.1f} times that of 1,000 fences"
             )
-            tree, hits = time_strtree(polygons, rounds)
+            shapes, tree = prepared_tree(polygons)
+            same, told = time_strtree(shapes, tree, rounds)
+            assert told == events, (told, events)
+            print(f"  STRtree {1e6 * same:8.2f} µs per fix: {same / cost:.1f} times longer")
+            less, hits = time_places(shapes, tree, rounds)
             assert hits == inside, (hits, inside)
-            print(f"  STRtree {1e6 * tree:8.2f} µs per fix: {tree / cost:.1f} times longer")
+            print(f"  places  {1e6 * less:8.2f} µs per fix: {less / cost:.1f} times longer")
             if n <= 100_000:
-                loop = time_loop(polygons, rounds[-1])
+                loop = time_loop(shapes, rounds[-1])
                 print(f"  loop    {1e6 * loop:8.2f} µs per fix: {loop / cost:,.0f} times longer")
 
 

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.fences.areas import Fence, FenceColumns, columns_of, polygon_columns
+from nearcast.fences.areas import join_columns as join_blocks
+from nearcast.fences.coarse_rings import MOST_EDGES
 from nearcast.fences.crossings import contains, find_visits, spans_room
 from nearcast.fences.events import fixes_of
-from nearcast.fences.fence_index import FenceIndex
+from nearcast.fences.fence_index import FenceIndex, order_by_place
 from nearcast.fences.last_fixes import LastFixes
 from nearcast.space.earth import ecef
 from nearcast.space.earth_shapes import earth_bounds, earth_disc
@@ -21,9 +23,11 @@ from support.fence_worlds import join_columns
 Visits = set[tuple[int, int, float, float]]
 
 
-def star_columns(rng: np.random.Generator, numbers: Any, side: float, size: float) -> FenceColumns:
+def star_columns(
+    rng: np.random.Generator, numbers: Any, side: float, size: float, most: int = 40
+) -> FenceColumns:
     """Polygons whose vertices are at random distances from their centres."""
-    counts = rng.integers(3, 40, len(numbers))
+    counts = rng.integers(3, most, len(numbers))
     first = np.cumsum(counts) - counts
     turn = (np.arange(counts.sum()) - np.repeat(first, counts)) / np.repeat(counts, counts)
     radius = (
@@ -77,11 +81,15 @@ def found_alone(fences: FenceColumns, rows: Any) -> Visits:
 
 @seeds(range(3), range(3, 30))
 def test_a_grid_finds_what_every_pair_alone_says(seed: int) -> None:
-    """Short ways and long ones, small fences and large ones."""
+    """Short ways and long ones, small fences and large ones, with few vertices and with many."""
     rng = np.random.default_rng(seed)
-    fences = star_columns(rng, np.arange(120), 100.0, 6.0)
+    fences = join_blocks([
+        star_columns(rng, np.arange(120), 100.0, 6.0),
+        star_columns(rng, np.arange(120, 140), 100.0, 6.0, 2 * MOST_EDGES),
+    ])  # fmt: skip
     index = FenceIndex()
     index.put(fences, 0)
+    assert {0} < set(index.areas["edges"][:140].tolist())
     for step in (0.5, 20.0, 500.0):
         rows = ways(rng, 60, 100.0, step)
         assert found_by(index, rows) == found_alone(fences, rows)
@@ -139,3 +147,27 @@ def test_ways_on_earth_find_what_is_beside_the_chord(seed: int) -> None:
         places = [ecef(lon, lat) for lon, lat in rng.uniform((-180, -89), (180, 89), (40, 2))]
         rows = last.take(fixes_of(np.arange(40), np.full(40, t), places))
     assert found_by(index, rows) == found_alone(fences, rows)
+
+
+def test_neighbours_get_neighbouring_slots_and_answers_are_as_given() -> None:
+    rng = np.random.default_rng(1)
+    fences = star_columns(rng, rng.permutation(500), 100.0, 1.0)
+    index = FenceIndex()
+    times = rng.permutation(500)
+    slots = index.put(fences, times)
+    assert index.areas["number"][slots].tolist() == fences.areas["number"].tolist()
+    assert index.areas["since"][slots].tolist() == times.tolist()
+    assert [index.slots[n] for n in fences.areas["number"].tolist()] == slots.tolist()
+    places = np.c_[index.areas["x"][:500], index.areas["y"][:500]]
+    apart = np.hypot(*(places[1:] - places[:-1]).T).mean()
+    assert apart < np.hypot(*(places[250:] - places[:250]).T).mean() / 3
+
+
+def test_the_order_of_places_survives_one_that_is_far_away() -> None:
+    x, y = np.meshgrid(np.arange(16.0), np.arange(16.0))
+    far = np.r_[x.ravel(), 1e6], np.r_[y.ravel(), -1e6]
+    order = order_by_place(*far, np.zeros(257))
+    assert sorted(order.tolist()) == list(range(257))
+    near = order[order < 256]
+    steps = abs(np.diff(far[0][near])) + abs(np.diff(far[1][near]))
+    assert steps.mean() < 2.5

@@ -1,8 +1,8 @@
 """Fences as columns: one row for each area as it stands, and all vertices in one array.
 
 The vertices of a row are `coordinates[first : first + length]`, its rings or lines begin at the
-vertices `starts[ring : ring + rings]`, counted from its own first one. `slab` and `slabs` are of
-`slabs`, where a polygon has them.
+vertices `starts[ring : ring + rings]`, counted from its own first one. `coarse` and `edges` are of
+`coarse_rings`, `slab` and `slabs` of `slabs`, where a polygon has them.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,14 @@ from nearcast.space.motion import Moving, Path, Time
 from nearcast.space.outlines import POLYGON, Outline
 from nearcast.space.shapes import BOX, Shape, ShapeKind
 
+# First what is read for every way that is near.
 AREA = np.dtype(
-    [(name, np.int64) for name in ("number", "since", "dwell", "linger", "first", "ring", "slab")]
-    + [(name, np.float64) for name in ("x", "y", "z", "rx", "ry", "rz")]
+    [(name, np.float64) for name in ("x", "y", "z", "rx", "ry", "rz")]
+    + [("coarse", np.int64), ("edges", np.int32), ("kinds", np.int32)]
+    + [(name, np.int64) for name in ("number", "since", "dwell", "linger", "first", "ring", "slab")]
     + [(name, np.float64) for name in ("size", "low", "high", "west", "east")]
     + [(name, np.int32) for name in ("kind", "form", "earth", "length", "rings", "slabs")]
-    + [(name, np.int32) for name in ("kinds", "alive")]
+    + [("alive", np.int64)]
 )
 NO_FORM = -1  # of an area that is just a point, disc or box
 ENTER_AND_LEAVE = 1 << ENTER | 1 << LEAVE
@@ -68,9 +70,9 @@ def area_row(fence: Fence, shape: Shape, ring: int) -> tuple[float, ...]:
             longitudes = np.frombuffer(outline.coordinates)[::2]
             west, east = longitudes.min(), longitudes.max()
     return (
+        shape.x, shape.y, shape.z, shape.rx, shape.ry, shape.rz, 0, 0, fence.kinds,
         fence.number, 0, NEVER if fence.dwell is None else fence.dwell, fence.linger, 0, ring, 0,
-        shape.x, shape.y, shape.z, shape.rx, shape.ry, shape.rz, size, low, high, west, east,
-        shape.kind, form, earth, length, rings, 0, fence.kinds, 0,
+        size, low, high, west, east, shape.kind, form, earth, length, rings, 0, 0,
     )  # fmt: skip
 
 

@@ -95,6 +95,6 @@ def in_order(events: FenceEvents) -> FenceEvents:
     if len(events) < 2:
         return events
     where = np.where(events["kind"] >= INSIDE, events["kind"], 0)
-    return events[
+    return events.take(
         np.lexsort((where, events["fence"], events["t"], events["entity"], events["fix_t"]))
-    ]
+    )

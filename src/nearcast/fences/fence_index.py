@@ -4,6 +4,9 @@ Fences lie in columns by slot. A *tier* is a hashed grid of levels over the boxe
 built by the functions of `matching.grid_build`. What is put becomes a tier of its own, joined with
 earlier ones that are not much larger, so there are few tiers, and a fence is sorted into a grid
 few times. An entry of a fence that was replaced or removed since is void: its stamp is old.
+
+Fences that are put together, and ways that are asked about together, are taken in an order in which
+neighbours follow each other, so that most of what a way needs is in the processor's cache.
 """
 
 from math import cos, hypot, inf, radians, sqrt
@@ -14,6 +17,13 @@ from numba import njit
 
 from nearcast.columns import SlotAllocator, grow
 from nearcast.fences.areas import AREA, FenceColumns
+from nearcast.fences.coarse_rings import (
+    INSIDE_RING,
+    OUTSIDE_RING,
+    build_coarse_rings,
+    coarse_box,
+    compare_with_ring,
+)
 from nearcast.fences.crossings import (
     contains,
     find_visits,
@@ -56,6 +66,17 @@ VISIT = np.dtype(
     + [(name, np.float64) for name in ("s_in", "s_out")]
     + [("begins", np.int8), ("ends", np.int8)]
 )
+PAIR = np.dtype([("row", np.int32), ("slot", np.int32)])  # of a way and a fence that may meet
+FEW_PLACES = 64  # fewer are taken in any order
+LAST_CELL = 2.0**21 - 1
+# Shifts and masks that bring each of 21 bits three times as far.
+SPREAD = tuple(
+    (np.uint64(shift), np.uint64(mask))
+    for shift, mask in (
+        (32, 0x1F00000000FFFF), (16, 0x1F0000FF0000FF), (8, 0x100F00F00F00F00F),
+        (4, 0x10C30C30C30C30C3), (2, 0x1249249249249249),
+    )
+)  # fmt: skip
 JOIN = 4  # a tier is joined with a newer one unless it is so many times larger
 PIECES = 64  # at most, of a way that is much longer than cells are wide
 FARTHEST_NORMAL = 6.4e6  # metres: no radius of curvature of the ellipsoid is larger
@@ -74,8 +95,9 @@ class FenceIndex:
         self._stamps = np.zeros(16, np.int32)
         self._slabs = np.empty(0, np.int64)
         self._edges = np.empty(0, np.int32)
+        self._coarse = np.empty(0, np.int16)
         self._used_coordinates = self._used_starts = 0
-        self._used_slabs = self._used_edges = 0
+        self._used_slabs = self._used_edges = self._used_coarse = 0
         self._garbage = 0  # coordinates of fences that are gone
         self._tiers: list[Any] = []  # the largest first
         self._pending: list[Integers] = []  # slots that are in no tier yet
@@ -86,8 +108,12 @@ class FenceIndex:
         return len(self.slots)
 
     def put(self, fences: FenceColumns, now: Time | Integers) -> Integers:
-        """Add fences whose numbers are not in use. Returns their slots."""
+        """Add fences whose numbers are not in use. Returns their slots.
+
+        Neighbours get neighbouring slots, and vertices beside each other.
+        """
         count = len(fences.areas)
+        order = order_by_place(fences.areas["x"], fences.areas["y"], fences.areas["z"])
         allocator = self._allocator
         again = allocator.free[max(0, len(allocator.free) - count) :]
         del allocator.free[len(allocator.free) - len(again) :]
@@ -96,19 +122,19 @@ class FenceIndex:
         slots = np.concatenate((np.array(again, np.int64), fresh))
         self.areas = grow(self.areas, allocator.used)
         self._stamps = grow(self._stamps, allocator.used)
-        areas = fences.areas.copy()
-        areas["first"] += self._used_coordinates
-        areas["ring"] += self._used_starts
-        areas["since"], areas["alive"] = now, 1
+        areas = fences.areas[order]
+        areas["since"], areas["alive"] = np.broadcast_to(now, count)[order], 1
         areas["earth"] |= self._earth
+        self._append(areas, fences.coordinates, fences.starts)
         self.areas[slots] = areas
-        self._append(fences.coordinates, fences.starts)
         self._cut(slots)
         self.slots.update(zip(areas["number"].tolist(), slots.tolist(), strict=True))
         self._pending.append(slots)
         self._room = max(self._room, spans_room(areas))
         self._earth_ways |= bool(((areas["earth"] != 0) & (areas["form"] == POLYGON)).any())
-        return slots
+        as_given = np.empty(count, np.int64)
+        as_given[order] = slots
+        return as_given
 
     def remove(self, numbers: Integers) -> None:
         """These fences are gone; their slots are used again."""
@@ -120,15 +146,27 @@ class FenceIndex:
         if 2 * self._garbage > self._used_coordinates:
             self._compact()
 
-    def _append(self, coordinates: Any, starts: Any) -> None:
-        end, last = self._used_coordinates + len(coordinates), self._used_starts + len(starts)
+    def _append(self, areas: Any, coordinates: Any, starts: Any) -> None:
+        """Append the vertices of these areas, in their order."""
+        end = self._used_coordinates + int(areas["length"].sum())
+        last = self._used_starts + int(areas["rings"].sum())
         self.coordinates, self.starts = grow(self.coordinates, end), grow(self.starts, last)
-        self.coordinates[self._used_coordinates : end] = coordinates
-        self.starts[self._used_starts : last] = starts
+        for column, first, length, target, used in (
+            (coordinates, "first", "length", self.coordinates, self._used_coordinates),
+            (starts, "ring", "rings", self.starts, self._used_starts),
+        ):
+            given = np.require(column, requirements=["C", "W"])  # as compiled for
+            copy_parts(given, areas[first], areas[length], target, used)
         self._used_coordinates, self._used_starts = end, last
 
     def _cut(self, slots: Integers) -> None:
-        """Cut polygons into slabs."""
+        """Make the coarse forms of polygons, or cut them into slabs."""
+        coarse = build_coarse_rings(self.areas, slots, self.coordinates)
+        self.areas["coarse"][slots] += self._used_coarse
+        used = self._used_coarse + len(coarse)
+        self._coarse = grow(self._coarse, used)
+        self._coarse[self._used_coarse : used] = coarse
+        self._used_coarse = used
         slabs, edges = build_slabs(
             self.areas, slots, self.coordinates, self.starts, self._used_edges
         )
@@ -141,22 +179,13 @@ class FenceIndex:
 
     def _compact(self) -> None:
         """Keep only the vertices of fences that there are."""
-        areas = self.areas
-        slots = np.flatnonzero(areas["alive"])
-        for name, length, column in (
-            ("first", "length", self.coordinates), ("ring", "rings", self.starts)
-        ):  # fmt: skip
-            lengths = areas[length][slots].astype(np.int64)
-            ends = np.cumsum(lengths)
-            total = int(ends[-1]) if len(ends) else 0
-            source = np.arange(total) + np.repeat(areas[name][slots] - ends + lengths, lengths)
-            column[:total] = column[source]
-            areas[name][slots] = ends - lengths
-            if name == "first":
-                self._used_coordinates = total
-            else:
-                self._used_starts = total
-        self._garbage = self._used_slabs = self._used_edges = 0
+        slots = np.flatnonzero(self.areas["alive"])
+        areas, coordinates, starts = self.areas[slots], self.coordinates, self.starts
+        self.coordinates, self.starts = np.empty(0), np.empty(0, np.int64)
+        self._used_coordinates = self._used_starts = self._garbage = 0
+        self._append(areas, coordinates, starts)
+        self.areas[slots] = areas
+        self._used_slabs = self._used_edges = self._used_coarse = 0
         self._cut(slots)
 
     def _sort_in(self) -> None:
@@ -194,14 +223,49 @@ class FenceIndex:
     def table(self) -> Any:
         """As kernels take it."""
         return (
-            self.areas, self.coordinates, self.starts, self._stamps, self._slabs, self._edges,
+            self.areas, self.coordinates, self.starts, self._slabs, self._edges, self._coarse,
         )  # fmt: skip
 
     def _find(self, moves: Any, tiers: list[Any]) -> Any:
-        found = [
-            query_tier(moves, grid, self.table, self._room, self._earth_ways) for grid, _ in tiers
-        ]
-        return np.concatenate(found) if found else np.empty(0, VISIT)
+        """Neighbours in order, who find the same fences in the caches."""
+        order = order_by_place(moves["p1"][:, 0], moves["p1"][:, 1], moves["p1"][:, 2])
+        moves = moves.take(order)
+        found = [np.empty(0, VISIT)]
+        for grid, _ in tiers:
+            pairs = query_tier(moves, grid, self._stamps, self._earth_ways)
+            found.append(visit_areas(moves, pairs, self.table, self._room))
+        visits = np.concatenate(found)
+        visits["row"] = order[visits["row"]]
+        return visits.take(np.argsort(visits["row"], kind="stable"))
+
+
+def order_by_place(*axes: Any) -> Integers:
+    """An order in which neighbours follow each other: along a Z-order curve of cells, of which
+    there are 2**21 along each axis."""
+    if len(axes[0]) < FEW_PLACES:
+        return np.arange(len(axes[0]))
+    keys = np.zeros(len(axes[0]), np.uint64)
+    for axis, values in enumerate(axes):
+        low, high = values.min(), values.max()
+        if high > low:
+            cells = ((values - low) * (0.5 / (high * 0.5 - low * 0.5)) * LAST_CELL).astype(
+                np.uint64
+            )
+            for shift, mask in SPREAD:
+                cells = (cells | cells << shift) & mask
+            keys |= cells << np.uint64(axis)
+    return np.argsort(keys)
+
+
+@njit(cache=True)
+def copy_parts(column: Any, firsts: Any, lengths: Any, target: Any, begin: int) -> None:
+    """Copy parts of a column one after the other to where they are to begin, and note in `firsts`
+    where each is then."""
+    for k in range(len(firsts)):
+        for i in range(lengths[k]):
+            target[begin + i] = column[firsts[k] + i]
+        firsts[k] = begin
+        begin += lengths[k]
 
 
 @njit(cache=True)
@@ -275,7 +339,7 @@ def detour(p0: Any, p1: Any) -> float:
     return sqrt(max(length * length - dx * dx - dy * dy - dz * dz, 0.0)) * 0.5 + 1e-6
 
 
-@njit(cache=True)
+@njit(inline="always")
 def touches_entry(entry: Any, piece: Any) -> Any:
     x, y, z, hx, hy, hz = piece
     return (
@@ -301,12 +365,12 @@ def piece_of(p0: Any, p1: Any, k: int, pieces: int, more: float) -> Any:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@njit(inline="always")
 def room_for(found: Any, count: int, more: int) -> Any:
     """The array with room for so many more."""
     if count + more <= len(found):
         return found
-    larger = np.empty(2 * len(found) + more, VISIT)
+    larger = np.empty(2 * len(found) + more, found.dtype)
     larger[:count] = found[:count]
     return larger
 
@@ -328,7 +392,7 @@ def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: An
         if contains(area, coordinates, starts, p0):
             count, inside0 = 1, True
             spans[0, 0] = spans[0, 1] = 1.0  # of the time from t0 to t1
-    elif area.slabs and max(abs(p0[2] - area.z), abs(p1[2] - area.z)) <= area.rz:
+    elif area.edges + area.slabs and max(abs(p0[2] - area.z), abs(p1[2] - area.z)) <= area.rz:
         count, inside0, inside1 = visit_polygon(area, table, p0, p1, spans)
     else:
         inside0 = contains(area, coordinates, starts, p0)
@@ -347,6 +411,33 @@ def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: An
         visit.t_out = max(move.t0 + int(np.rint(spans[k, 1] * dt)), area.since)
         kept += 1
     return n + kept
+
+
+@njit(cache=True)
+def visit_areas(moves: Any, pairs: Any, table: Any, room: int) -> Any:
+    """The visits of rows to areas, by pairs of both. The coarse form of an area decides about most
+    rows; calls cost more than that, because they count references to arrays."""
+    areas, coarse = table[0], table[5]
+    spans = np.empty((room, 2))
+    found = np.empty(room + len(moves) // 2, VISIT)
+    n = 0
+    for pair in pairs:
+        move, area = moves[pair.row], areas[pair.slot]
+        if area.edges:
+            begin = move.p1 if move.what == COMES else move.p0
+            end = move.p0 if move.what == DISAPPEARS else move.p1
+            if max(abs(begin[2] - area.z), abs(end[2] - area.z)) <= area.rz:
+                where = compare_with_ring(
+                    coarse, area.coarse, area.edges, coarse_box(area, begin, end)
+                )
+                if where == OUTSIDE_RING:
+                    continue
+                stays = where == INSIDE_RING and move.what == MOVES
+                if stays and not area.kinds & (1 << INSIDE):
+                    continue
+        found = room_for(found, n, room)
+        n = visit_area(move, pair.row, pair.slot, table, spans, found, n)
+    return found[:n]
 
 
 @njit(cache=True)
@@ -372,13 +463,11 @@ def find_inside(slots: Any, table: Any, fixes: Any) -> Any:
 
 
 @njit(cache=True)
-def query_tier(moves: Any, grid: Any, table: Any, room: int, earth_ways: bool) -> Any:
-    """The visits of all rows to the fences of a tier."""
+def query_tier(moves: Any, grid: Any, stamps: Any, earth_ways: bool) -> Any:
+    """Pairs of a row and the slot of a fence of the tier whose box its way touches."""
     levels, starts, entries, loose = grid
-    stamps = table[3]
-    spans = np.empty((room, 2))
     runs = np.empty((4096, 4), np.int64)
-    found = np.empty(room + len(moves) // 2, VISIT)
+    pairs = np.empty(len(loose) + 4 * len(moves), PAIR)
     n = 0
     for row in range(len(moves)):
         move = moves[row]
@@ -386,10 +475,11 @@ def query_tier(moves: Any, grid: Any, table: Any, room: int, earth_ways: bool) -
         end = move.p0 if move.what == DISAPPEARS else move.p1
         more = detour(begin, end) if earth_ways and move.what == MOVES else 0.0
         whole = piece_of(begin, end, 0, 1, more)
+        pairs = room_for(pairs, n, len(loose))
         for k in range(len(loose)):
             if touches_entry(loose[k], whole) and stamps[loose[k].slot] == loose[k].stamp:
-                found = room_for(found, n, room)
-                n = visit_area(move, row, loose[k].slot, table, spans, found, n)
+                pairs[n].row, pairs[n].slot = row, loose[k].slot
+                n += 1
         for level in levels:
             if not level.used:
                 continue
@@ -405,6 +495,7 @@ def query_tier(moves: Any, grid: Any, table: Any, room: int, earth_ways: bool) -
                 p = (0, 0, 0, BOX, x, y, z, hx, hy, hz)
                 for run in range(runs_around(p, level, starts, runs)):
                     iy, iz = runs[run, 2], runs[run, 3]
+                    pairs = room_for(pairs, n, runs[run, 1] - runs[run, 0])
                     for i in range(runs[run, 0], runs[run, 1]):
                         entry = entries[i]
                         if not touches_entry(entry, piece):
@@ -415,7 +506,7 @@ def query_tier(moves: Any, grid: Any, table: Any, room: int, earth_ways: bool) -
                         if k > 0 and touches_entry(entry, previous):
                             continue
                         if stamps[entry.slot] == entry.stamp:
-                            found = room_for(found, n, room)
-                            n = visit_area(move, row, entry.slot, table, spans, found, n)
+                            pairs[n].row, pairs[n].slot = row, entry.slot
+                            n += 1
                 previous = piece
-    return found[:n]
+    return pairs[:n]

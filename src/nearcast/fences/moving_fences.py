@@ -25,7 +25,7 @@ from nearcast.space.outlines import WHOLE, Outline
 from nearcast.space.shapes import BOX, DISC, Shape, ShapeKind
 
 AROUND = Margin(1e-12, 1e-6)
-_NO_SLABS = np.zeros(1, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32)
+_NO_SLABS = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int16)
 
 
 class PairVisit(NamedTuple):

@@ -151,8 +151,8 @@ class NearPairs:
 
 
 _NO_VERTICES = (
-    np.empty(0), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64),
-    np.empty(0, np.int32),
+    np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32),
+    np.empty(0, np.int16),
 )  # fmt: skip
 
 

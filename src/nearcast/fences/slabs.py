@@ -1,9 +1,11 @@
-"""Polygons of the plane, cut into slabs of their height, so that a way looks at few edges.
+"""Ways through polygons of the plane, which look at few edges.
 
-A polygon of n vertices has about n / 2 slabs, each with a list of the edges that reach into it. A
-way is compared with the edges of the slabs that it passes. Edges whose box the way does not touch
-are decided by comparisons; for the others the exact rule of `outline_touch.rings_contain` decides
-about both ends of the way, edge by edge, and intersections about what lies between.
+Where there is a coarse form (`coarse_rings`), it says which edges do not matter. Other polygons are
+cut into slabs of their height: one of n vertices has about n / 2 slabs, each with a list of the
+edges that reach into it, and a way is compared with the edges of the slabs that it passes. Edges
+whose box the way does not touch are decided by comparisons; for the others the exact rule of
+`outline_touch.rings_contain` decides about both ends of the way, edge by edge, and intersections
+about what lies between.
 """
 
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from nearcast.fences.coarse_rings import coarse_box, has_no_part
 from nearcast.fences.crossings import (
     adjust_ends,
     cut_edge,
@@ -66,7 +69,7 @@ def build_slabs(areas: Any, which: Any, coordinates: Any, starts: Any, offset: i
     for k in which:
         area = areas[k]
         area.slabs = 0
-        if area.form == POLYGON and not area.earth:
+        if area.form == POLYGON and not area.earth and not area.edges:
             area.slabs = min(max(area.length // 4, 1), MOST_SLABS)
         total_slabs += area.slabs + 1
         longest = max(longest, area.length // 2)
@@ -120,40 +123,74 @@ def cross_ray(ax: float, ay: float, bx: float, by: float, x: float, y: float) ->
     return APART
 
 
+@njit(inline="always")
+def meet_edge(edge: Any, way: Any, spans: Any, met: Any) -> Any:
+    """Add what an edge says: whether rays to the right from the ends of the way cross edges an odd
+    number of times, whether the ends are on an edge, and how often the way meets edges."""
+    (ax, ay, bx, by), (x0, y0, x1, y1, dx, dy) = edge, way
+    odd0, odd1, on0, on1, cuts = met
+    if max(ay, by) < min(y0, y1) or min(ay, by) > max(y0, y1) or max(ax, bx) < min(x0, x1):
+        return met
+    if ax > max(x0, x1) and bx > max(x0, x1):
+        return odd0 ^ ((ay > y0) != (by > y0)), odd1 ^ ((ay > y1) != (by > y1)), on0, on1, cuts
+    ray0, ray1 = cross_ray(ax, ay, bx, by, x0, y0), cross_ray(ax, ay, bx, by, x1, y1)
+    a_side = (ax - x0) * dy - (ay - y0) * dx
+    b_side = (bx - x0) * dy - (by - y0) * dx
+    cuts = cut_edge(ax - x0, ay - y0, a_side, bx - x0, by - y0, b_side, dx, dy, spans, cuts)
+    return (
+        odd0 ^ (ray0 == CROSSED), odd1 ^ (ray1 == CROSSED),
+        on0 | (ray0 == ON_EDGE), on1 | (ray1 == ON_EDGE), cuts,
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def meet_ring(
+    area: Any, coordinates: Any, coarse: Any, p0: Any, p1: Any, way: Any, spans: Any
+) -> Any:
+    """What the edges of a polygon with a coarse form say."""
+    west, _, south, north = coarse_box(area, p0, p1)
+    met = (False, False, False, False, 0)
+    x, y = area.coarse, area.coarse + area.edges + 1
+    j = area.first + area.length - 2
+    for k in range(area.length // 2):
+        i = area.first + 2 * k
+        if not has_no_part(
+            coarse[x + k], coarse[y + k], coarse[x + k + 1], coarse[y + k + 1], west, south, north
+        ):
+            edge = coordinates[j], coordinates[j + 1], coordinates[i], coordinates[i + 1]
+            met = meet_edge(edge, way, spans, met)
+        j = i
+    return met
+
+
+@njit(inline="always")
+def meet_slabs(area: Any, table: Any, way: Any, spans: Any) -> Any:
+    """What the edges of a polygon with slabs say."""
+    _, coordinates, starts, firsts, edges, _ = table
+    first = slab_of(min(way[1], way[3]), area.ry, area.slabs)
+    last = slab_of(max(way[1], way[3]), area.ry, area.slabs)
+    met = (False, False, False, False, 0)
+    for slab in range(first, last + 1):
+        for e in range(firsts[area.slab + slab], firsts[area.slab + slab + 1]):
+            edge = edge_ends(area, coordinates, starts, edges[e])
+            if slab > first and slab_of(min(edge[1], edge[3]), area.ry, area.slabs) < slab:
+                continue  # it was in the slab before
+            met = meet_edge(edge, way, spans, met)
+    return met
+
+
 @njit(cache=True)
 def visit_polygon(area: Any, table: Any, p0: Any, p1: Any, spans: Any) -> Any:
     """As `find_visits`: how many visits there are, and whether both ends are inside."""
-    _, coordinates, starts, _, firsts, edges = table
+    _, coordinates, starts, _, _, coarse = table
     x0, y0 = settle(p0[0] - area.x), settle(p0[1] - area.y)
-    x1, y1 = settle(p1[0] - area.x), settle(p1[1] - area.y)
     dx, dy = p1[0] - p0[0], p1[1] - p0[1]  # as `find_visits` has it, to the last digit
-    west, east = min(x0, x1), max(x0, x1)
-    south, north = min(y0, y1), max(y0, y1)
-    first = slab_of(south, area.ry, area.slabs)
-    last = slab_of(north, area.ry, area.slabs)
-    odd0 = odd1 = on0 = on1 = False
-    cuts = 0
-    for slab in range(first, last + 1):
-        for e in range(firsts[area.slab + slab], firsts[area.slab + slab + 1]):
-            ax, ay, bx, by = edge_ends(area, coordinates, starts, edges[e])
-            if (ay > north and by > north) or (ay < south and by < south):
-                continue
-            if ax < west and bx < west:
-                continue
-            if slab > first and slab_of(min(ay, by), area.ry, area.slabs) < slab:
-                continue  # it was in the slab before
-            if ax > east and bx > east:
-                odd0 ^= (ay > y0) != (by > y0)
-                odd1 ^= (ay > y1) != (by > y1)
-                continue
-            ray0, ray1 = cross_ray(ax, ay, bx, by, x0, y0), cross_ray(ax, ay, bx, by, x1, y1)
-            odd0 ^= ray0 == CROSSED
-            odd1 ^= ray1 == CROSSED
-            on0 |= ray0 == ON_EDGE
-            on1 |= ray1 == ON_EDGE
-            a_side = (ax - x0) * dy - (ay - y0) * dx
-            b_side = (bx - x0) * dy - (by - y0) * dx
-            cuts = cut_edge(ax - x0, ay - y0, a_side, bx - x0, by - y0, b_side, dx, dy, spans, cuts)
+    way = x0, y0, settle(p1[0] - area.x), settle(p1[1] - area.y), dx, dy
+    if area.edges:
+        met = meet_ring(area, coordinates, coarse, p0, p1, way, spans)
+    else:
+        met = meet_slabs(area, table, way, spans)
+    odd0, odd1, on0, on1, cuts = met
     inside0, inside1 = odd0 or on0, odd1 or on1
     if cuts == 0 or (cuts == 1 and inside0 != inside1):
         low = spans[0, 0] if cuts and not inside0 else 0.0
