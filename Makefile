@@ -29,6 +29,8 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/voronoi.py
 	$(BIN)/python benchmarks/bubblestorm.py --peers 100 300 1000 3000
 	$(BIN)/python benchmarks/relays.py
+	$(BIN)/python benchmarks/fences.py
+	$(BIN)/python benchmarks/fence_truth.py
 	$(BIN)/python benchmarks/join.py
 	$(BIN)/python benchmarks/streaming.py
 	$(BIN)/python benchmarks/cold_start.py
