@@ -8,14 +8,16 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import PLANE, Area
+from nearcast.client_protocol.geometry_json import EARTH, Area
 from nearcast.errors import Refused
+from nearcast.matching import MATCHERS
 from nearcast.pipeline.geofence.fence_replay import FenceReplay
 from nearcast.pipeline.geofence.recorded_fences import fence_history
 from nearcast.service.fence_sets import prepare_fences
-from nearcast.service.realm import Limits
+from nearcast.service.realm import Limits, Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.sinks import MemoryTrace
 from support.realm_histories import RealmHarness
@@ -42,12 +44,77 @@ class FenceRealm(RealmHarness):
         if not isinstance(request, messages.FencesRequest):
             return super().ask(client, request)
         texts = [msgspec.json.encode(feature) for feature in request.features]
-        prepared = prepare_fences(texts, Limits(), PLANE, False)
+        prepared = prepare_fences(texts, Limits(), self.realm.geometry, False)
         return self.realm.change_fences(self.now, request.name, prepared, request.remove)
 
     def flush(self) -> None:
         self.realm.flush(self.now)
         self.realm.fence_notices()
+
+
+class EarthFenceRealm(FenceRealm):
+    """The same on Earth: a unit of the plane is some 100 metres near Zurich."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.realm = Realm(MATCHERS["swept"](), self.limits, self.recorder, geometry=EARTH)
+
+    def ask(self, client: int, request: Any) -> Any:
+        return super().ask(client, request_on_earth(request))
+
+
+METRES = 90.0
+
+
+def on_earth(x: float, y: float) -> list[float]:
+    """Longitude and latitude."""
+    return [8.5 + x / 1000, 47.4 + y / 1000]
+
+
+def request_on_earth(request: Any) -> Any:
+    """The same request with all places on Earth."""
+    if isinstance(request, messages.PublishRequest):
+        lon, lat = on_earth(request.x or 0.0, request.y or 0.0)
+        return replace(request, x=None, y=None, lon=lon, lat=lat)
+    if isinstance(request, messages.MoveRequest) or (
+        isinstance(request, messages.SubscribeRequest) and not request.fences
+    ):
+        return replace(request, area=area_on_earth(request.area))
+    if isinstance(request, messages.FencesRequest):
+        features = [
+            one
+            | {
+                "geometry": {"type": "Point", "coordinates": on_earth(*place_of(one))},
+                "properties": {"radius": one["properties"]["radius"] * METRES},
+            }
+            for one in request.features
+        ]
+        return replace(request, features=features)
+    return request
+
+
+def place_of(feature: dict[str, Any]) -> tuple[float, float]:
+    x, y = feature["geometry"]["coordinates"]
+    return x, y
+
+
+def area_on_earth(area: Area) -> Area:
+    if area.geometry is not None:
+        ring = [on_earth(*vertex) for vertex in area.geometry["coordinates"][0]]
+        return Area(geometry={"type": "Polygon", "coordinates": [ring]})
+    x, y = area.x or 0.0, area.y or 0.0
+    lon, lat = on_earth(x, y)
+    if area.rx is not None:
+        rx, ry = area.rx, area.ry or 0.0
+        corners = [(x - rx, y - ry), (x + rx, y - ry), (x + rx, y + ry), (x - rx, y + ry)]
+        ring = [on_earth(*corner) for corner in [*corners, corners[0]]]
+        return Area(geometry={"type": "Polygon", "coordinates": [ring]})
+    r = (area.r or 0.0) * METRES
+    if area.vx or area.to:
+        stops = area.to or [[x + 30 * area.vx, y + 30 * area.vy]]
+        speed = (area.speed or abs(area.vx)) * METRES
+        return Area(lon=lon, lat=lat, r=r, to=[on_earth(*stop) for stop in stops], speed=speed)
+    return Area(lon=lon, lat=lat, r=r)
 
 
 # Requests. Small whole numbers, so that borders are touched and places occur again.
@@ -129,9 +196,9 @@ def request(random: Random) -> Any:
     return random.choice([messages.UnsubscribeRequest(number), messages.LeaveRequest()])
 
 
-def run_realm(seed: int, steps: int = 60) -> FenceRealm:
+def run_realm(seed: int, steps: int = 60, earth: bool = False) -> FenceRealm:
     """Clients listen, drive, come and go; at the end there is time for what is due."""
-    random, here = Random(seed), FenceRealm()
+    random, here = Random(seed), EarthFenceRealm() if earth else FenceRealm()
     for name in SETS:
         here.ask(0, set_change(random, name))
     for client in range(2):
@@ -176,10 +243,12 @@ def state_rows(trace: MemoryTrace) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, STATE_SCHEMA)
 
 
-def replayed(trace: MemoryTrace, until: int, pieces: int = 1) -> list[tuple[Any, ...]]:
+def replayed(
+    trace: MemoryTrace, until: int, pieces: int = 1, earth: bool = False
+) -> list[tuple[Any, ...]]:
     """What should have been told until then."""
     history = fence_history(trace.table("fence_interests"), trace.table("fence_areas"))
-    replay = FenceReplay(history, earth=False)
+    replay = FenceReplay(history, earth)
     rows = state_rows(trace)
     step = max(1, -(-len(rows) // pieces))
     for begin in range(0, len(rows), step):

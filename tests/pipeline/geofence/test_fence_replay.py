@@ -81,13 +81,13 @@ def test_expected_events_are_those_of_the_definition(
 DIFFER = (97, 122, 257, 285)
 
 
-def differences(seed: int) -> tuple[Counter[Any], Counter[Any]]:
+def differences(seed: int, earth: bool = False) -> tuple[Counter[Any], Counter[Any]]:
     """What was told and should not have been, and what should have been and was not."""
-    here = run_realm(seed)
+    here = run_realm(seed, earth=earth)
     told = told_events(here.sink)
     expected = Counter[Any]()
     unsettled = Counter[Any]()
-    for *event, decided, until in replayed(here.sink, here.now - 1, 1 + seed % 4):
+    for *event, decided, until in replayed(here.sink, here.now - 1, 1 + seed % 4, earth):
         expected[tuple(event)] += 1
         unsettled[tuple(event)] += decided + SECOND > until
     return told - expected, expected - told - unsettled
@@ -96,6 +96,11 @@ def differences(seed: int) -> tuple[Counter[Any], Counter[Any]]:
 @pytest.mark.parametrize("seed", [*range(60), 346, 1_616_647_744])
 def test_nothing_is_missed_and_nothing_spurious(seed: int) -> None:
     assert differences(seed) == (Counter(), Counter())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_missed_on_earth_and_nothing_spurious(seed: int) -> None:
+    assert differences(seed, earth=True) == (Counter(), Counter())
 
 
 @pytest.mark.xfail(strict=True, reason="a known fault of areas that move")
