@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nearcast.fences.areas import FenceColumns, polygon_columns
@@ -32,6 +32,19 @@ def lattice_polygons(rng: np.random.Generator, count: int, step: float) -> Fence
     return polygon_columns(np.arange(count), vertices, first, np.ones(count, int), CHANGES)
 
 
+def lattice_world(seed: int, step: float) -> tuple[FenceColumns, FenceIndex, Any]:
+    """Polygons, and ways between places of a lattice twice as fine."""
+    rng = np.random.default_rng(seed)
+    fences = lattice_polygons(rng, 12, step)
+    index, last = FenceIndex(), LastFixes()
+    index.put(fences, 0)
+    assert (index.areas["edges"][:12] > 0).all()
+    for t in (0, 1000):
+        places = rng.integers(-10, 11, (30, 2)) * (step / 2)
+        rows = last.take(fixes_of(np.arange(30), np.full(30, t), places))
+    return fences, index, rows
+
+
 def changes_alone(fences: FenceColumns, rows: Any) -> set[tuple[int, int, float, float]]:
     """The visits that begin or end on ways, each pair by itself."""
     spans = np.empty((spans_room(fences.areas), 2))
@@ -47,23 +60,36 @@ def changes_alone(fences: FenceColumns, rows: Any) -> set[tuple[int, int, float,
     return visits
 
 
-@given(st.integers(0, 10**6), st.sampled_from([1.0, 1e-3, 0.1, 1e7]))
+# On borders rounding decides, and not the same everywhere: here is none.
+EXACT_STEPS = st.sampled_from([1.0, 2.0**-10, 2.0**20])
+
+
+@given(st.integers(0, 10**6), EXACT_STEPS)
 @examples(40)
 def test_ways_on_a_lattice_change_what_each_pair_alone_says(seed: int, step: float) -> None:
-    rng = np.random.default_rng(seed)
-    fences = lattice_polygons(rng, 12, step)
-    index, last = FenceIndex(), LastFixes()
-    index.put(fences, 0)
-    assert (index.areas["edges"][:12] > 0).all()
-    for t in (0, 1000):
-        places = rng.integers(-10, 11, (30, 2)) * (step / 2)
-        rows = last.take(fixes_of(np.arange(30), np.full(30, t), places))
+    fences, index, rows = lattice_world(seed, step)
     found = index.find(rows)
     numbers = index.areas["number"][found["slot"]]
     assert {
         (int(v["row"]), int(number), round(float(v["s_in"]), 9), round(float(v["s_out"]), 9))
         for v, number in zip(found, numbers, strict=True)
     } == changes_alone(fences, rows)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1e-3, 0.1, 1e7 / 3]))
+@examples(40)
+@example(2739, 1e-3)  # an edge and a way that are parallel but for rounding
+def test_rounding_leaves_visits_that_begin_and_end_on_the_way(seed: int, step: float) -> None:
+    fences, index, rows = lattice_world(seed, step)
+    for found in (index.find(rows)[["s_in", "s_out"]].tolist(), changes_alone(fences, rows)):
+        for *_, begins, ends in found:
+            assert 0.0 <= begins <= ends <= 1.0
+
+
+def test_a_way_that_meets_no_edge_is_outside_though_its_middle_is_a_vertex() -> None:
+    """But for rounding it would."""
+    fences, _, rows = lattice_world(179, 1e-3)
+    assert not [visit for visit in changes_alone(fences, rows) if visit[:2] == (20, 6)]
 
 
 def test_most_ways_are_decided_without_an_edge() -> None:

@@ -13,6 +13,7 @@ KNOWN = {
     "fences/areas.py": "the longitudes of a polygon on Earth",
     "fences/crossings.py": "where a way meets the border of each form",
     "fences/fence_index.py": "ways are straight in degrees to polygons on Earth",
+    "fences/coarse_rings.py": "polygons with few edges are kept in small numbers",
     "fences/slabs.py": "polygons with many edges are cut into slabs",
     "fences/sound_polygons.py": "polygons are checked in bulk",
     "client_protocol/earth_json.py": "an area as a client wrote it",

@@ -289,7 +289,10 @@ def cut_edge(
         return count
     if a_side != b_side:
         ex, ey = bx - ax, by - ay
-        return add_cut(cuts, count, (ax * ey - ay * ex) / (dx * ey - dy * ex))
+        divisor = dx * ey - dy * ex
+        if divisor == 0.0:  # but for rounding, both are on the line of the way
+            return add_cuts_along(ax, ay, bx, by, dx, dy, cuts, count)
+        return add_cut(cuts, count, (ax * ey - ay * ex) / divisor)
     return add_cuts_along(ax, ay, bx, by, dx, dy, cuts, count) if a_side == 0.0 else count
 
 
@@ -410,6 +413,8 @@ def adjust_ends(spans: Any, count: int, inside0: bool, inside1: bool) -> int:
     Afterwards the first one begins at the beginning of the way if that is inside, and the last one
     ends at its end if that is inside. All other begins and ends of spans are transitions.
     """
+    if count == 1 and not inside0 and not inside1 and spans[0, 0] == 0.0 and spans[0, 1] == 1.0:
+        return 0  # no border was met: just its middle is so near to one that it counts as inside
     drop = 0
     while drop < count and not inside0 and spans[drop, 1] <= ROUNDING:
         drop += 1
