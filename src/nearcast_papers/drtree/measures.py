@@ -102,7 +102,7 @@ class DRTreeMeasures(PaperMeasures):
         """As `curve`, but of steps between `peers` or `nodes`, as the tree tells them."""
         column = f"{counted}_{strategy.replace('-', '_')}"
         sums: dict[int, tuple[int, float]] = {}
-        # All strategies have the same tree, so one run tells the ways of all.
+        # One tree tells the ways of all strategies.
         for row in self.rows("ways", "double-wave", hotspots, **settings):
             number, total = sums.get(row["interested"], (0, 0.0))
             sums[row["interested"]] = number + row["publications"], total + row[column]
@@ -147,9 +147,6 @@ class DRTreeMeasures(PaperMeasures):
     def recall(self, strategy: str, hotspots: str, **settings: Any) -> float:
         rows = self.rows("delivery_totals", strategy, hotspots, **settings)
         return float(sum(r["correct"] for r in rows) / max(1, sum(r["expected"] for r in rows)))
-
-    def ran(self, **settings: Any) -> bool:
-        return bool(self._counted.runs(**settings))
 
     def all_rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
         return self._counted.rows(table, **settings)
