@@ -193,7 +193,7 @@ def test_an_alternative_reading_uses_the_runs_that_were_made_for_it(
 
     (reading,) = [one for one in OTHERS if one.name == name]
     with suppress(NotMeasuredError):
-        reading.view(Asking(every, {})).curve("double-wave", "hot", nodes=nodes)
+        reading.view(Asking(every, {})).curve("double-wave", "burning", nodes=nodes)
     assert {run.settings["strategy"] for run in asked} == {"double-wave"}
     assert {(run.settings[setting], run.nodes) for run in asked} == {(value, nodes)}
     least = 5 if nodes == 1024 else 10  # seeds: trees differ, the larger the more

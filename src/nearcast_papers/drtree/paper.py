@@ -98,7 +98,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
             for seed, hotspots in product(*trees):
                 yield scenario("double-wave", hotspots, nodes=MANY, cycles=1, seed=seed)
         case "readings":
-            for seed, hotspots in product(SEEDS if full else SEEDS[:1], HOTSPOTS):
+            for seed, hotspots in product(SEEDS, HOTSPOTS):
                 yield scenario("double-wave", hotspots, cycles=few, seed=seed, join_queue=0.0)
             if full:
                 yield from _full_readings()
