@@ -143,8 +143,8 @@ def scenario(
         "rate": RATE,
         "latency_ms": CYCLE_MS,
         "jitter_ms": CYCLE_MS / 10,
-        # One tree for all strategies (IV.B), nearly: of 60 trees 2 differed from Double wave's, in 1
-        # and 4 of 1,024 peers.
+        # One tree for all strategies (IV.B), nearly: of 60 trees 2 differed from Double wave's, in
+        # 1 and 4 of 1,024 peers.
         "set_up_jitter": False,
         "sample_ms": 0.0,
         "payload": 0,
