@@ -19,8 +19,19 @@ from nearcast.pipeline.report.results import Results
 from nearcast.scenario import Scenario
 
 
+class SeedResult(Struct, frozen=True):
+    """What the runs of one seed alone give for a claim."""
+
+    seed: int
+    measured: str
+    holds: bool
+
+
 class ClaimResult(Struct, frozen=True, kw_only=True):
-    """An evaluated claim, as in claims.json. `holds` is None if it was not measured; see `note`."""
+    """An evaluated claim, as in claims.json. `holds` is None if it was not measured; see `note`.
+
+    `measured` and `holds` are of all seeds together; `spread` is there where a paper has several.
+    """
 
     paper: str
     claim: str  # e.g. 000.12
@@ -30,6 +41,9 @@ class ClaimResult(Struct, frozen=True, kw_only=True):
     holds: bool | None
     soft: bool = False  # ambiguous, not the paper's own, or known not to be reproducible
     note: str = ""
+    reading: str = ""  # how the paper was read; empty where there is one way to read it
+    seeds: tuple[int, ...] = ()  # of the runs that were judged
+    spread: tuple[SeedResult, ...] = ()  # each seed alone
 
 
 class Figure(Struct, frozen=True):
@@ -59,6 +73,14 @@ class CountedRuns:
             for scenario in self._scenarios
             if all(_setting_of(scenario, name) == value for name, value in settings.items())
         ]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(sorted({scenario.seed for scenario in self._scenarios}))
+
+    def of_seed(self, seed: int) -> "CountedRuns":
+        """The runs of one seed alone."""
+        return CountedRuns(self._results, self.runs(seed=seed))
 
     def require(self, **settings: Any) -> list[Scenario]:
         """The runs that have these settings; NotMeasuredError if there are none."""
@@ -98,8 +120,10 @@ class PaperClaim(Struct, frozen=True):
     soft: bool = False
     note: str = ""
 
-    def evaluate(self, paper: str, number: str, measures: Any) -> ClaimResult:
-        """The claim `number`.`item`, evaluated on these measures."""
+    def evaluate(
+        self, paper: str, number: str, measures: Any, seeds: tuple[int, ...] = ()
+    ) -> ClaimResult:
+        """The claim `number`.`item`, evaluated on these measures, which are of these seeds."""
         holds: bool | None = None
         measured, note = "", self.note
         try:
@@ -110,6 +134,7 @@ class PaperClaim(Struct, frozen=True):
         return ClaimResult(
             paper=paper, claim=f"{number}.{self.item}", says=self.says, expected=self.expected,
             measured=measured, holds=holds, soft=self.soft, note=note,
+            seeds=() if holds is None else seeds,
         )  # fmt: skip
 
 
@@ -152,7 +177,7 @@ def make_paper(
 
     def evaluate(counted: CountedRuns) -> list[ClaimResult]:
         measured = measures(counted)
-        return [claim.evaluate(name, number, measured) for claim in claims]
+        return [claim.evaluate(name, number, measured, counted.seeds) for claim in claims]
 
     def draw(counted: CountedRuns) -> list[Figure]:
         measured = measures(counted)

@@ -109,9 +109,29 @@ def _listed(claims: Sequence[ClaimResult]) -> str:
         f'<tr><td>{escape(c.claim)}</td><td class="words">{escape(c.says)}</td>'
         f'<td class="words">{escape(c.expected)}</td><td class="words">{escape(c.measured)}</td>'
         f'<td class="words">{OUTCOMES[c.holds]}{" (soft)" if c.soft else ""}</td>'
+        f'<td class="words">{escape(_read(c))}</td>'
         f'<td class="words">{escape(c.note)}</td></tr>'
         for c in claims
     ]
-    heads = ("claim", "the paper says", "we expect", "we measured", "so it", "note")
+    heads = (
+        "claim",
+        "the paper says",
+        "we expect",
+        "we measured",
+        "so it",
+        "read, on seeds",
+        "note",
+    )
     table = page.sortable_table([("", head) for head in heads], rows)
     return f'<div class="card broad">{table}</div>' if rows else ""
+
+
+def _read(claim: ClaimResult) -> str:
+    """How the paper was read, on which seeds, and on how many of them alone the claim holds."""
+    parts = [claim.reading] if claim.reading else []
+    if claim.seeds:
+        parts.append(f"seeds {', '.join(map(str, claim.seeds))}")
+    if claim.spread:
+        held = sum(one.holds for one in claim.spread)
+        parts.append(f"holds on {held} of {len(claim.spread)} alone")
+    return "; ".join(parts)

@@ -9,16 +9,18 @@ import pytest
 from nearcast.scenario import Scenario
 from nearcast.sim.world import resolve
 from nearcast_papers.drtree.alternative_readings import (
+    MAIN,
     NARROW_SPREAD,
-    READINGS,
+    OTHERS,
     AgainstTallestBar,
     EachPopularityOnce,
     SharedPopularities,
     evaluate_readings,
+    main_reading,
 )
 from nearcast_papers.drtree.measures import HOTSPOTS, DRTreeMeasures, LevelLoad
-from nearcast_papers.drtree.paper import PAPER, scenario, scenarios
-from nearcast_papers.paper import CountedRuns, NotMeasuredError, PaperClaim
+from nearcast_papers.drtree.paper import ALL_CLAIMS, PAPER, scenario, scenarios
+from nearcast_papers.paper import CountedRuns, NotMeasuredError, PaperClaim, SeedResult
 
 CURVES = {
     "cold": {1: (100, 0.0), 2: (100, 2.0), 3: (20, 4.0)},
@@ -34,6 +36,9 @@ class PreparedRuns(CountedRuns):
     def __init__(self, runs: Sequence[Scenario], rows: dict[str, list[dict[str, Any]]]) -> None:
         super().__init__(cast(Any, None), [resolve(run)[0] for run in runs])
         self._rows = rows
+
+    def of_seed(self, seed: int) -> "PreparedRuns":
+        return PreparedRuns(self.runs(seed=seed), self._rows)
 
     def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
         runs = self.runs(**settings)
@@ -98,16 +103,47 @@ def test_the_result_is_that_of_the_main_reading_and_the_note_has_what_others_gav
     )
     assert (claim.holds, claim.measured) == (False, "2.3")
     assert claim.note == (
-        "Well. Read with each popularity once, it holds: 3.0."
-        " Read at shared popularities, it holds: 3.0."
+        "Well. Read with each popularity once (figure 2), it holds: 3.0."
+        " Read at shared popularities (figure 2), it holds: 3.0."
+    )
+    assert claim.reading.startswith("one tree for all strategies")
+    assert (claim.seeds, claim.spread) == ((1,), ())
+
+
+def test_each_seed_is_judged_alone_too() -> None:
+    def first_seed(measures: DRTreeMeasures) -> tuple[str, bool]:
+        runs = {row["run"] for row in measures.rows("popularity", "double-wave", "cold")}
+        return f"{len(runs)} runs", runs == {one.run}
+
+    scenarios_ = [scenario("double-wave", "cold", cycles=10, seed=seed) for seed in (1, 2)]
+    one, _ = [resolve(run)[0] for run in scenarios_]
+    counted = PreparedRuns(scenarios_, {"popularity cold": [{}]})
+    claim = evaluate_readings(PaperClaim(6, "It is so", "so", first_seed), counted)
+    assert (claim.measured, claim.holds, claim.seeds) == ("2 runs", False, (1, 2))
+    assert claim.spread == (SeedResult(1, "1 runs", True), SeedResult(2, "1 runs", False))
+
+
+def test_a_reading_that_gives_the_same_says_so() -> None:
+    def most(measures: DRTreeMeasures) -> tuple[str, bool]:
+        return f"{max(measures.curve('double-wave', 'hot'))}", True
+
+    claim = evaluate_readings(PaperClaim(19, "It is so", "so", most), of_curves())
+    assert claim.note == (
+        "Read with each popularity once (figure 2), it holds: the same."
+        " Read at shared popularities (figure 2), it holds: the same."
     )
 
 
-def test_a_reading_that_changes_nothing_is_not_mentioned() -> None:
-    def most(measures: DRTreeMeasures) -> tuple[str, bool]:
-        return f"{max(measures.curve('double-wave', 'cold'))}", True
-
-    assert evaluate_readings(PaperClaim(5, "It is so", "so", most), of_curves()).note == ""
+def test_every_claim_has_a_main_reading_with_a_reason_and_no_reading_is_tried_twice() -> None:
+    for statement in ALL_CLAIMS:
+        main = main_reading(statement.item)
+        assert main.why
+        others = [reading for reading in OTHERS if statement.item in reading.claims]
+        assert main.name not in [reading.name for reading in others]
+        assert all(reading.why for reading in others)
+    assert main_reading(24).name == "by nodes of the tree, the root of Brothers aside"
+    assert main_reading(23).name == "by nodes of the tree"
+    assert all(item <= 38 for reading in MAIN for item in reading.claims)
 
 
 def test_runs_for_an_alternative_reading_do_not_count_in_the_main_one() -> None:
@@ -128,6 +164,8 @@ def test_runs_for_an_alternative_reading_do_not_count_in_the_main_one() -> None:
     assert {run.nodes for run in found.values()} == {1024}
     assert len({run.seed for run in found.values()}) == len(found) >= 3
     assert {run.settings["jitter_ms"] for run in found.values()} == {5.0}
+    assert {run.settings["set_up_jitter"] for run in found.values()} == {False}
+    assert {run.settings["join_queue"] for run in found.values()} == {1.0}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +174,9 @@ def test_runs_for_an_alternative_reading_do_not_count_in_the_main_one() -> None:
         ("with narrow hotspots", 1024, "spread", NARROW_SPREAD),
         ("with owners of least address", 1024, "promotes", "address"),
         ("in one world", 10_000, "size", 1024.0),
-        ("without jitter", 1024, "jitter_ms", 0.0),
+        ("with jitter while the tree is built", 1024, "set_up_jitter", True),
+        ("joined at once", 1024, "join_queue", 0.0),
+        ("joined at once", 10_000, "join_queue", 0.0),
     ],
 )
 def test_an_alternative_reading_uses_the_runs_that_were_made_for_it(
@@ -151,8 +191,10 @@ def test_an_alternative_reading_uses_the_runs_that_were_made_for_it(
             asked.extend(self.runs(**settings))
             return []
 
-    (reading,) = [one for one in READINGS if one.name == name]
+    (reading,) = [one for one in OTHERS if one.name == name]
     with suppress(NotMeasuredError):
-        reading.view(Asking(every, {})).curve("double-wave", "hot", nodes=nodes)
-    assert [run.settings["strategy"] for run in asked] == ["double-wave"]
-    assert (asked[0].settings[setting], asked[0].nodes) == (value, nodes)
+        reading.view(Asking(every, {})).curve("double-wave", "burning", nodes=nodes)
+    assert {run.settings["strategy"] for run in asked} == {"double-wave"}
+    assert {(run.settings[setting], run.nodes) for run in asked} == {(value, nodes)}
+    least = 5 if nodes == 1024 else 10  # seeds: trees differ, the larger the more
+    assert len({run.seed for run in asked}) == len(asked) >= least

@@ -362,6 +362,18 @@ def test_equal_seeds_make_equal_networks(network: str) -> None:
     assert duplicated(1) != duplicated(2)
 
 
+def test_jitter_may_begin_with_the_workload_and_order_is_kept_across() -> None:
+    setting_up = True
+    chosen = NetworkParameters(latency_ms=50.0, jitter_ms=40.0, set_up_jitter=False)
+    made = make_network(chosen, 1, lambda: setting_up)
+    assert {made.route(t, 1, 2, 100)[0] for t in range(100)} == {50_000}
+    setting_up = False
+    arrivals = [t + made.route(t, 1, 2, 100)[0] for t in range(100, 60_000, 100)]
+    assert arrivals == sorted(arrivals)
+    assert arrivals[0] >= 99 + 50_000
+    assert len({made.route(0, 3, n, 100)[0] for n in range(100)}) > 50
+
+
 def test_each_random_effect_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
 

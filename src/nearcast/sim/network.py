@@ -94,6 +94,17 @@ class Jitter:
         return [max(0, d + self._rng.randint(-self._most, self._most)) for d in delays]
 
 
+class AfterSetUp:
+    """One network while the overlay is built, another for the workload."""
+
+    def __init__(self, setting_up: Callable[[], bool], set_up: Network, workload: Network) -> None:
+        self._setting_up, self._set_up, self._workload = setting_up, set_up, workload
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:
+        network = self._set_up if self._setting_up() else self._workload
+        return network.route(now, source, target, size)
+
+
 class InOrder:
     """A stream between each pair: nothing arrives before what was sent earlier."""
 
@@ -227,6 +238,8 @@ class NetworkParameters(Struct, frozen=True, kw_only=True):
     network: str = "constant"
     latency_ms: float = 50.0  # one way, of the constant network
     jitter_ms: float = 0.0  # ± uniform; below latency_ms if order is to stay as sent between pairs
+    # False: jitter begins with the workload, so that what is built before does not depend on it.
+    set_up_jitter: bool = True
     loss: float = 0.0  # probability that a message vanishes
     duplicate: float = 0.0  # probability that a message arrives twice
     reorder: float = 0.0  # probability that a message is held back for up to reorder_ms
@@ -250,8 +263,13 @@ class NetworkParameters(Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be at least 0.001, not {getattr(self, name)}")
 
 
-def make_network(parameters: NetworkParameters, seed: int) -> Network:
-    """The network that the parameters describe; each random model has its own stream."""
+def make_network(
+    parameters: NetworkParameters, seed: int, setting_up: Callable[[], bool] = lambda: False
+) -> Network:
+    """The network that the parameters describe; each random model has its own stream.
+
+    `setting_up`: is the overlay still being built?
+    """
     p = parameters
     network: Network = ConstantDelay(round(p.latency_ms * MILLISECOND))
     if p.network == "centre":
@@ -260,7 +278,10 @@ def make_network(parameters: NetworkParameters, seed: int) -> Network:
         network = Embedding(seed)
     if p.jitter_ms:
         most = round(p.jitter_ms * MILLISECOND)
-        network = InOrder(Jitter(most, stream(seed, "jitter"), network))
+        jitter: Network = Jitter(most, stream(seed, "jitter"), network)
+        if not p.set_up_jitter:
+            jitter = AfterSetUp(setting_up, network, jitter)
+        network = InOrder(jitter)
     if p.network == "adsl":
         home = AccessLinkRates(
             p.up_mbit * 1e6, p.down_mbit * 1e6, round(p.last_hop_ms * MILLISECOND)

@@ -87,7 +87,8 @@ class SimulatedWorld:
         )
         kind = PROTOCOLS[scenario.protocol]
         self._overlay = kind.make(parts.protocol, partial(self._stream, 0))
-        network = network_.make_network(parts.network, seed)
+        self._setting_up = True
+        network = network_.make_network(parts.network, seed, lambda: self._setting_up)
         if parts.faults.any:
             network = network_.FaultyNetwork(network)
         self.recorder = recorder(self.scenario)
@@ -174,6 +175,7 @@ class SimulatedWorld:
                     simulation.obey(entity, first)
             self._until_ready()
         self.begins = simulation.now
+        self._setting_up = False
         self._player = WorkloadPlayer(simulation, self.begins, self.ends)
         for entity in self.present():
             self._live(entity, 0, settled=settles)

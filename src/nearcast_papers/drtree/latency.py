@@ -7,20 +7,21 @@ from nearcast_papers.drtree.measures import (
     DRTreeMeasures,
     each_hotspot,
     frequent_popularities,
+    mean_at,
     mean_from,
     slope,
 )
 from nearcast_papers.fits import listed
-from nearcast_papers.paper import NotMeasuredError, PaperClaim
+from nearcast_papers.paper import PaperClaim
 
 
 def check_zero_at_popularity_1(measures: DRTreeMeasures) -> tuple[str, bool]:
-    found = [(f"{s} {h}", measures.curve(s, h)[1][1]) for s in LOCAL for h in HOTSPOTS]
+    found = [(f"{s} {h}", mean_at(measures.curve(s, h), 1)) for s in LOCAL for h in HOTSPOTS]
     return f"at most {max(m for _, m in found):.3f} cycles", all(m == 0 for _, m in found)
 
 
 def check_root_link_at_popularity_1(measures: DRTreeMeasures) -> tuple[str, bool]:
-    found = each_hotspot(lambda h: measures.curve("root-link", h)[1][1])
+    found = each_hotspot(lambda h: mean_at(measures.curve("root-link", h), 1))
     return listed(found.items()), min(found.values()) > 2
 
 
@@ -45,8 +46,6 @@ def check_logarithmic(measures: DRTreeMeasures) -> tuple[str, bool]:
     text, good = [], True
     for strategy in LOCAL:
         curve = frequent_popularities(measures.curve(strategy, "burning"))
-        if not curve:
-            raise NotMeasuredError(strategy)
         few, top = min(curve), max(curve)
         early, late = slope(curve, few, few + 4), slope(curve, max(few + 5, top // 2), top)
         good &= curve[top][1] >= curve[few][1] and late < early
@@ -67,9 +66,9 @@ def check_ancestors_best(measures: DRTreeMeasures) -> tuple[str, bool]:
         for other in ("double-wave", "brothers", "root-link"):
             theirs = measures.curve(other, hotspots)
             worse += [
-                f"{hotspots} {k}: {m:.2f} against {theirs[k][1]:.2f} of {other}"
+                f"{hotspots} {k}: {m:.2f} against {mean_at(theirs, k):.2f} of {other}"
                 for k, (_, m) in mine.items()
-                if m > theirs[k][1]
+                if m > mean_at(theirs, k)
             ]
     text = "never worse" if not worse else "; ".join(worse[:6])
     return f"{text}; means, and the best other's: {', '.join(means)}", not worse
@@ -103,9 +102,10 @@ def check_few_subscribers(measures: DRTreeMeasures) -> tuple[str, bool]:
     for hotspots in HOTSPOTS:
         rooted = measures.curve("root-link", hotspots)
         for k in (2, 3):
-            others = [measures.curve(s, hotspots)[k][1] for s in LOCAL]
-            good &= rooted[k][1] > max(others)
-            text.append(f"{hotspots} {k}: {rooted[k][1]:.2f} against {max(others):.2f}")
+            others = [mean_at(measures.curve(s, hotspots), k) for s in LOCAL]
+            mean = mean_at(rooted, k)
+            good &= mean > max(others)
+            text.append(f"{hotspots} {k}: {mean:.2f} against {max(others):.2f}")
     return "; ".join(text), good
 
 

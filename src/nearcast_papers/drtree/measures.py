@@ -45,7 +45,8 @@ class DRTreeMeasures(PaperMeasures):
         if "churn_rate" not in settings:
             usual |= {"nodes": nodes, "churn_rate": 0.0, "rate": RATE}
             usual |= {"network": "constant", "size": 1024 * sqrt(nodes / 1024)}
-            usual |= {"jitter_ms": CYCLE_MS / 10, "spread": 30.0, "promotes": "coverage"}
+            usual |= {"jitter_ms": CYCLE_MS / 10, "set_up_jitter": False, "join_queue": 1.0}
+            usual |= {"spread": 30.0, "promotes": "coverage"}
         wanted = {**usual, "strategy": strategy, "hotspots": hotspots, **settings}
         return self._counted.rows(table, **wanted)
 
@@ -101,13 +102,10 @@ class DRTreeMeasures(PaperMeasures):
         """As `curve`, but of steps between `peers` or `nodes`, as the tree tells them."""
         column = f"{counted}_{strategy.replace('-', '_')}"
         sums: dict[int, tuple[int, float]] = {}
-        for tree in STRATEGIES:  # each tree tells the ways of all strategies
-            with suppress(NotMeasuredError):
-                for row in self.rows("ways", tree, hotspots, **settings):
-                    number, total = sums.get(row["interested"], (0, 0.0))
-                    sums[row["interested"]] = number + row["publications"], total + row[column]
-        if not sums:
-            raise NotMeasuredError(f"trees of {hotspots}")
+        # One tree tells the ways of all strategies.
+        for row in self.rows("ways", "double-wave", hotspots, **settings):
+            number, total = sums.get(row["interested"], (0, 0.0))
+            sums[row["interested"]] = number + row["publications"], total + row[column]
         return {k: (n, total / n) for k, (n, total) in sorted(sums.items())}
 
     def spreads(self, strategy: str, hotspots: str) -> list[float]:
@@ -150,9 +148,6 @@ class DRTreeMeasures(PaperMeasures):
         rows = self.rows("delivery_totals", strategy, hotspots, **settings)
         return float(sum(r["correct"] for r in rows) / max(1, sum(r["expected"] for r in rows)))
 
-    def ran(self, **settings: Any) -> bool:
-        return bool(self._counted.runs(**settings))
-
     def all_rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
         return self._counted.rows(table, **settings)
 
@@ -187,8 +182,18 @@ def load_of(loads: list[dict[str, Any]], false: list[dict[str, Any]]) -> LevelLo
 
 
 def frequent_popularities(curve: Curve, least: int = 2) -> Curve:
-    """Those popularities that enough publications had."""
-    return {k: found for k, found in curve.items() if k >= least and found[0] >= MIN_PUBLICATIONS}
+    """Those popularities that enough publications had; NotMeasuredError if there are none."""
+    found = {k: kept for k, kept in curve.items() if k >= least and kept[0] >= MIN_PUBLICATIONS}
+    if not found:
+        raise NotMeasuredError(f"{MIN_PUBLICATIONS} publications that {least} want")
+    return found
+
+
+def mean_at(curve: Curve, popularity: int) -> float:
+    """The mean of that popularity; NotMeasuredError if no publication had it."""
+    if popularity not in curve:
+        raise NotMeasuredError(f"publications that exactly {popularity} want")
+    return curve[popularity][1]
 
 
 def slope(curve: Curve, begin: int, end: int) -> float:

@@ -9,7 +9,7 @@ from nearcast_papers.paper import NotMeasuredError, PaperClaim
 
 
 def check_heights(measures: DRTreeMeasures) -> tuple[str, bool]:
-    found = sorted(set(measures.heights(nodes=1024, churn_rate=0.0).values()))
+    found = sorted(set(measures.heights(nodes=1024, churn_rate=0.0, join_queue=1.0).values()))
     return f"leaves at level {', '.join(map(str, found))}", found == [4]
 
 

@@ -106,3 +106,32 @@ def test_peers_that_join_at_once_make_no_worse_a_tree_than_slow_ones() -> None:
         return sum(volume(m.levels[1].box).volume for m in found if m.top) / 1000.0**2
 
     assert covered(latency_ms=50.0) < 1.5 * covered(latency_ms=1.0)
+
+
+def test_members_that_join_all_at_once_make_one_legal_tree_that_is_less_well_clustered() -> None:
+    areas = []
+    for queue in (1.0, 0.0):
+        world, trace = run(nodes=300, seconds=1.0, hotspots="cold", join_queue=queue)
+        assert faults(world.simulation) == []
+        assert_delivered_exactly(trace)
+        found = members(world.simulation).values()
+        areas.append(sum(volume(m.levels[1].box)[1] for m in found if m.top > 0))
+    assert areas[1] > areas[0]
+
+
+def test_a_queue_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="join_queue must be between 0 and 1,000"):
+        run(nodes=2, join_queue=-1.0)
+
+
+def test_all_strategies_have_the_same_tree_if_jitter_begins_with_the_workload() -> None:
+    def tree(strategy: str, *, set_up_jitter: bool) -> dict[int, tuple[int, int | None]]:
+        world, _ = run(
+            nodes=150, seconds=1.0, strategy=strategy, jitter_ms=5.0, set_up_jitter=set_up_jitter
+        )
+        return {a: (m.top, m.parent) for a, m in members(world.simulation).items()}
+
+    trees = [tree(strategy, set_up_jitter=False) for strategy in STRATEGIES]
+    assert all(other == trees[0] for other in trees)
+    jittered = [tree(strategy, set_up_jitter=True) for strategy in STRATEGIES]
+    assert any(other != jittered[0] for other in jittered)

@@ -10,7 +10,7 @@ class MemberContacts(Contacts):
     Members that join at the same time wait in a queue, which moves faster as the tree grows: in one
     period e times as many join as are in the tree. A request is routed by boxes, which are correct
     only some messages after a split. So most of the tree must be older than the requests under way.
-    Without the queue, all would end in the first node, which would split into ever smaller ones.
+    With a period of 0 there is no queue: requests go by boxes that are not correct yet.
     """
 
     def __init__(self, period: Time) -> None:

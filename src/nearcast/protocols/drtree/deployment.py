@@ -19,7 +19,9 @@ class DRTreeOverlay:
     def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
         del stream  # only servers need one
         self.parameters = parameters
-        self.contacts = MemberContacts(round(parameters.check_ms * MILLISECOND))
+        self.contacts = MemberContacts(
+            round(parameters.join_queue * parameters.check_ms * MILLISECOND)
+        )
 
     def servers(self) -> list[Node]:
         return []

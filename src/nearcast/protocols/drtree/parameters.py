@@ -32,6 +32,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Milliseconds between two checks of a member, above the slowest message's way; upkeep shrinks
     # and repair takes longer as it grows.
     check_ms: float = 5000.0
+    # How slowly members that join together are let in: in so many checks' time, e times as many as
+    # are in the tree. 0: all at once, over boxes that are not correct yet; nodes overlap more then.
+    join_queue: float = 1.0
     # Checks without a message from a neighbour after which it is given up, 1 to 100.
     misses: int = 3
     # Milliseconds of motion that the box of a moving area covers; boxes grow and updates shrink
@@ -52,6 +55,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
         between("least", self.least, 1, (self.most + 1) // 2)
         between("misses", self.misses, 1, 100)
         between("check_ms", self.check_ms, 1, 1e7)
+        between("join_queue", self.join_queue, 0, 1000)
         between("horizon_ms", self.horizon_ms, 1, 1e7)
         if not 0 < self.memory_s <= 1e6:
             raise ValueError(f"memory_s must be above 0 and at most 1e6, not {self.memory_s}")
