@@ -10,6 +10,7 @@ from nearcast.matching.scan import ScanMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving, path
+from nearcast.space.outline_shapes import corridor
 from nearcast.space.shapes import disc, point
 from support.strategies import movings, publications
 
@@ -85,3 +86,14 @@ def test_a_channel_without_subscriptions_is_forgotten() -> None:
     for number in range(3):
         grid.drop(number)
     assert not grid._rows.channels
+
+
+def test_what_was_moved_with_many_is_where_it_is_for_a_publication_with_an_outline() -> None:
+    grid = GridMatcher()
+    for number in (1, 2):
+        grid.put(Subscription(number, 100 + number, Moving(point(0, 0))))
+    grid.move_many(np.array([1]), np.array([[1.0, 0.0, 0.0]]), 0)
+    along = Publication(0, 9, 0, corridor([(-4, -4), (0, 0), (4, -1)], 0.1))
+    assert grid.match(along, 0) == [2]
+    grid.put(Subscription(1, 101, Moving(point(0, 0))))
+    assert grid.match(along, 0) == [1, 2]

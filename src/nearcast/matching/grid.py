@@ -11,13 +11,20 @@ from math import inf
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from nearcast.columns import grow
 from nearcast.matching import formula_vm, grid_build
 from nearcast.matching.indexed_engine import IndexedEngine, RowSelection
 from nearcast.matching.matcher import Floats, Integers, Matcher
 from nearcast.matching.rows import FORMULA
-from nearcast.model.subscription import Formula, Subscription, SubscriptionId, region_evolves
+from nearcast.model.subscription import (
+    Formula,
+    Region,
+    Subscription,
+    SubscriptionId,
+    region_evolves,
+)
 from nearcast.space.motion import FOREVER, SECOND, Moving, Time
 
 VALID, FRESH, GONE = 0, 1, 2  # of a place: in the index, tested apart, or removed
@@ -33,6 +40,7 @@ class GridMatcher(IndexedEngine, Matcher):
         self._timed: dict[SubscriptionId, None] = {}  # regions that move or grow
         self._formulas: dict[SubscriptionId, None] = {}  # those of them that are formulas
         self._paces: dict[SubscriptionId, tuple[float, float]] = {}  # and their sizes and speeds
+        self._moved: set[SubscriptionId] = set()  # by `move_many`: only their rows say where to
         self._by_id: Integers | None = None  # places of the living in the order of their ids
         self._state = np.zeros(64, np.uint8)
         self._fresh: list[int] = []
@@ -58,6 +66,7 @@ class GridMatcher(IndexedEngine, Matcher):
         return len(loose) - int(np.count_nonzero(bounded))
 
     def put(self, subscription: Subscription) -> None:
+        self._moved.discard(subscription.id)
         before = self._subscriptions.get(subscription.id)
         if before is not None and _differ_in_motion(before, subscription):
             self._put_motion(subscription)
@@ -104,6 +113,7 @@ class GridMatcher(IndexedEngine, Matcher):
         if places is None:
             return
         del self._subscriptions[subscription]
+        self._moved.discard(subscription)
         self._timed.pop(subscription, None)
         self._formulas.pop(subscription, None)
         self._paces.pop(subscription, None)
@@ -130,12 +140,21 @@ class GridMatcher(IndexedEngine, Matcher):
         if len(places) < len(subscriptions) or np.any(self._rows.array["flags"][places] & FORMULA):
             raise ValueError("only known subscriptions whose region is one shape can be moved so")
         grid_build.move_rows(self._rows.array, places, centre, now)
+        self._moved.update(subscriptions.tolist())
         for subscription in subscriptions.tolist() if self._timed else ():
             self._timed.pop(subscription, None)
         fresh = places[self._state[places] != FRESH]
         self._apart = None
         self._state[fresh] = FRESH
         self._fresh += fresh.tolist()
+
+    def _region(self, subscription: SubscriptionId) -> Region:
+        region = super()._region(subscription)
+        if subscription not in self._moved or not isinstance(region, Moving):
+            return region
+        row = self._rows.array[self._places[subscription][0]]
+        places = {name: float(row[name]) for name in ("x", "y", "z", "rx", "ry", "rz")}
+        return Moving(replace(region.shape, **places))
 
     def _select_rows(self, count: int, lo: Time, hi: Time, reach: float) -> RowSelection:
         self._prepare(count, lo, hi, reach)

@@ -17,7 +17,7 @@ from nearcast.matching.outline_table import have_forms, publication_heights
 from nearcast.matching.residual_check import check_residual
 from nearcast.matching.rows import Rows
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Subscription, SubscriptionId
+from nearcast.model.subscription import Region, Subscription, SubscriptionId
 from nearcast.space.motion import Time
 from nearcast.space.outlines import Outline
 from nearcast.space.shapes import POINT
@@ -124,10 +124,13 @@ class IndexedEngine:
             kept = ~forms[publication]
             for k in np.flatnonzero(~kept):
                 i = int(publication[k])
-                region = self._subscriptions[int(subscription[k])].region
+                region = self._region(int(subscription[k]))
                 kept[k] = region.touches(publications[i].shape, int(columns[0][i]))
             publication, subscription = publication[kept], subscription[kept]
         return Matches(publication, subscription, cost)
+
+    def _region(self, subscription: SubscriptionId) -> Region:
+        return self._subscriptions[subscription].region
 
     def _settle(
         self, columns: Any, rows: Any, publications: Sequence[Publication],
