@@ -15,11 +15,11 @@ from nearcast.fences.coarse_rings import (
     coarse_box,
     compare_with_ring,
 )
-from nearcast.fences.crossings import contains, find_visits, spans_room
 from nearcast.fences.events import CROSS, ENTER, LEAVE, fixes_of
 from nearcast.fences.fence_index import FenceIndex
 from nearcast.fences.last_fixes import LastFixes
 from support.examples import examples
+from support.fence_worlds import visits_alone, visits_found
 
 CHANGES = 1 << ENTER | 1 << LEAVE | 1 << CROSS
 
@@ -45,21 +45,6 @@ def lattice_world(seed: int, step: float) -> tuple[FenceColumns, FenceIndex, Any
     return fences, index, rows
 
 
-def changes_alone(fences: FenceColumns, rows: Any) -> set[tuple[int, int, float, float]]:
-    """The visits that begin or end on ways, each pair by itself."""
-    spans = np.empty((spans_room(fences.areas), 2))
-    visits = set()
-    for i, row in enumerate(rows):
-        p0, p1 = tuple(row["p0"].tolist()), tuple(row["p1"].tolist())
-        for area in fences.areas:
-            inside = [contains(area, *fences[1:], p) for p in (p0, p1)]
-            count = find_visits(area, *fences[1:], p0, p1, *inside, spans)
-            if count == 1 and all(inside):
-                continue
-            visits |= {(i, int(area["number"]), *span) for span in spans[:count].round(9).tolist()}
-    return visits
-
-
 # On borders rounding decides, and not the same everywhere: here is none.
 EXACT_STEPS = st.sampled_from([1.0, 2.0**-10, 2.0**20])
 
@@ -68,12 +53,7 @@ EXACT_STEPS = st.sampled_from([1.0, 2.0**-10, 2.0**20])
 @examples(40)
 def test_ways_on_a_lattice_change_what_each_pair_alone_says(seed: int, step: float) -> None:
     fences, index, rows = lattice_world(seed, step)
-    found = index.find(rows)
-    numbers = index.areas["number"][found["slot"]]
-    assert {
-        (int(v["row"]), int(number), round(float(v["s_in"]), 9), round(float(v["s_out"]), 9))
-        for v, number in zip(found, numbers, strict=True)
-    } == changes_alone(fences, rows)
+    assert visits_found(index, rows) == visits_alone(fences, rows, only_changes=True)
 
 
 @given(st.integers(0, 10**6), st.sampled_from([1e-3, 0.1, 1e7 / 3]))
@@ -81,15 +61,14 @@ def test_ways_on_a_lattice_change_what_each_pair_alone_says(seed: int, step: flo
 @example(2739, 1e-3)  # an edge and a way that are parallel but for rounding
 def test_rounding_leaves_visits_that_begin_and_end_on_the_way(seed: int, step: float) -> None:
     fences, index, rows = lattice_world(seed, step)
-    for found in (index.find(rows)[["s_in", "s_out"]].tolist(), changes_alone(fences, rows)):
-        for *_, begins, ends in found:
-            assert 0.0 <= begins <= ends <= 1.0
+    for *_, begins, ends in visits_found(index, rows) | visits_alone(fences, rows):
+        assert 0.0 <= begins <= ends <= 1.0
 
 
 def test_a_way_that_meets_no_edge_is_outside_though_its_middle_is_a_vertex() -> None:
     """But for rounding it would."""
     fences, _, rows = lattice_world(179, 1e-3)
-    assert not [visit for visit in changes_alone(fences, rows) if visit[:2] == (20, 6)]
+    assert not [visit for visit in visits_alone(fences, rows) if visit[:2] == (20, 6)]
 
 
 def test_most_ways_are_decided_without_an_edge() -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from nearcast.fences.areas import Fence, FenceColumns, columns_of, polygon_columns
 from nearcast.fences.areas import join_columns as join_blocks
 from nearcast.fences.coarse_rings import MOST_EDGES
-from nearcast.fences.crossings import contains, find_visits, spans_room
 from nearcast.fences.events import fixes_of
 from nearcast.fences.fence_index import FenceIndex, order_by_place
 from nearcast.fences.last_fixes import LastFixes
@@ -18,9 +17,7 @@ from nearcast.space.earth_shapes import earth_bounds, earth_disc
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc
 from support.examples import examples, seeds
-from support.fence_worlds import join_columns
-
-Visits = set[tuple[int, int, float, float]]
+from support.fence_worlds import join_columns, visits_alone, visits_found
 
 
 def star_columns(
@@ -50,35 +47,6 @@ def ways(rng: np.random.Generator, count: int, side: float, step: float) -> Any:
     )
 
 
-def found_by(index: FenceIndex, rows: Any) -> Visits:
-    numbers = index.areas["number"]
-    found = index.find(rows)
-    visits = {
-        (
-            int(v["row"]),
-            int(numbers[v["slot"]]),
-            round(float(v["s_in"]), 9),
-            round(float(v["s_out"]), 9),
-        )
-        for v in found
-    }
-    assert len(visits) == len(found)
-    return visits
-
-
-def found_alone(fences: FenceColumns, rows: Any) -> Visits:
-    """Each pair by itself, with neither grid nor slabs."""
-    spans = np.empty((spans_room(fences.areas), 2))
-    visits = set()
-    for i, row in enumerate(rows):
-        p0, p1 = tuple(row["p0"].tolist()), tuple(row["p1"].tolist())
-        for area in fences.areas:
-            inside = [contains(area, *fences[1:], p) for p in (p0, p1)]
-            count = find_visits(area, *fences[1:], p0, p1, *inside, spans)
-            visits |= {(i, int(area["number"]), *span) for span in spans[:count].round(9).tolist()}
-    return visits
-
-
 @seeds(range(3), range(3, 30))
 def test_a_grid_finds_what_every_pair_alone_says(seed: int) -> None:
     """Short ways and long ones, small fences and large ones, with few vertices and with many."""
@@ -92,7 +60,7 @@ def test_a_grid_finds_what_every_pair_alone_says(seed: int) -> None:
     assert {0} < set(index.areas["edges"][:140].tolist())
     for step in (0.5, 20.0, 500.0):
         rows = ways(rng, 60, 100.0, step)
-        assert found_by(index, rows) == found_alone(fences, rows)
+        assert visits_found(index, rows) == visits_alone(fences, rows)
 
 
 @seeds(range(2), range(2, 20))
@@ -111,12 +79,12 @@ def test_fences_may_be_put_and_removed_in_any_portions(seed: int) -> None:
         for number in gone.tolist():
             del kept[number]
         if step % 3 == 0:
-            found_by(index, rows)  # sorts in what was put
+            visits_found(index, rows)  # sorts in what was put
     expected = join_columns([
         fences._replace(areas=fences.areas[fences.areas["number"] == number])
         for number, fences in kept.items()
     ])  # fmt: skip
-    assert found_by(index, rows) == found_alone(expected, rows)
+    assert visits_found(index, rows) == visits_alone(expected, rows)
     assert len(index) == len(kept)
 
 
@@ -130,7 +98,7 @@ def test_shapes_of_every_kind_and_size_are_found_together(seed: int) -> None:
     index = FenceIndex()
     index.put(fences, 0)
     rows = ways(rng, 30, 50.0, float(rng.choice([0.1, 5.0, 200.0])))
-    assert found_by(index, rows) == found_alone(fences, rows)
+    assert visits_found(index, rows) == visits_alone(fences, rows)
 
 
 @seeds(range(2), range(2, 20))
@@ -146,7 +114,7 @@ def test_ways_on_earth_find_what_is_beside_the_chord(seed: int) -> None:
     for t in (0, 1000):
         places = [ecef(lon, lat) for lon, lat in rng.uniform((-180, -89), (180, 89), (40, 2))]
         rows = last.take(fixes_of(np.arange(40), np.full(40, t), places))
-    assert found_by(index, rows) == found_alone(fences, rows)
+    assert visits_found(index, rows) == visits_alone(fences, rows)
 
 
 def test_neighbours_get_neighbouring_slots_and_answers_are_as_given() -> None:

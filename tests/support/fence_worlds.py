@@ -1,13 +1,15 @@
 """Random fences and fixes with small whole numbers, so that ways often touch borders exactly."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
 
 from nearcast.fences.areas import NEVER, Fence, FenceColumns, columns_of, polygon_columns
+from nearcast.fences.crossings import contains, find_visits, spans_room
 from nearcast.fences.events import FenceEvents, FixColumns, fixes_of
+from nearcast.fences.fence_index import FenceIndex
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc
 from support.fence_oracle import Disc, Fix, Polygon, Told
@@ -83,3 +85,32 @@ def told(events: FenceEvents, entity: int, fence: int) -> list[Told]:
     some: Any = events[(events["entity"] == entity) & (events["fence"] == fence)]
     names = ("fix_t", "t", "kind", "reason", "t_out")
     return [Told(*row) for row in zip(*(some[name].tolist() for name in names), strict=True)]
+
+
+# Visits: the row of the way, the number of the fence, and where on the way it begins and ends.
+Visits: TypeAlias = set[tuple[int, int, float, float]]
+
+
+def visits_found(index: FenceIndex, rows: Any) -> Visits:
+    numbers = index.areas["number"]
+    found = index.find(rows)[["row", "slot", "s_in", "s_out"]].tolist()
+    assert len(set(found)) == len(found), "none is found twice"
+    return {
+        (row, int(numbers[slot]), round(begins, 9), round(ends, 9))
+        for row, slot, begins, ends in found
+    }
+
+
+def visits_alone(fences: FenceColumns, rows: Any, only_changes: bool = False) -> Visits:
+    """Each pair by itself, with neither grid nor slabs. `only_changes`: without those who stay."""
+    spans = np.empty((spans_room(fences.areas), 2))
+    visits: Visits = set()
+    for i, row in enumerate(rows):
+        p0, p1 = tuple(row["p0"].tolist()), tuple(row["p1"].tolist())
+        for area in fences.areas:
+            inside = [contains(area, *fences[1:], p) for p in (p0, p1)]
+            count = find_visits(area, *fences[1:], p0, p1, *inside, spans)
+            if only_changes and count == 1 and all(inside):
+                continue
+            visits |= {(i, int(area["number"]), *span) for span in spans[:count].round(9).tolist()}
+    return visits
