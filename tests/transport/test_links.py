@@ -8,6 +8,7 @@ import ssl
 import msgspec
 import pytest
 
+from nearcast.node import Priority
 from nearcast.peer.host import run
 from nearcast.transport import links as links_module
 from nearcast.transport.address_book import AddressBook, sign_record
@@ -291,14 +292,13 @@ class Stuck:
         self.written = 0
         self.is_cut = False
 
-    def write(self, part: bytes) -> None:
+    longest_alone = -1
+
+    def write(self, part: bytes, _priority: int) -> None:
         self.written += len(part)
 
     def unsent(self) -> int:
         return self.written
-
-    def datagram(self, _frame: bytes) -> bool:
-        return False
 
     def end(self) -> None: ...
 
@@ -362,6 +362,28 @@ def test_unsent_bytes_of_a_connection_are_counted(kind):
 
 
 @KINDS
+def test_what_is_urgent_overtakes_what_the_system_does_not_take_yet(kind):
+    bulk = [bytes([number]) * (1 << 20) for number in range(6)]
+
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, _), (ben, recorder) = await net.open(), await net.open()
+            await net.acquaint(ann, ben)
+            ann.send(ben.name, b"hello", False)
+            await recorder.until(1)
+            for frame in bulk:
+                ann.send(ben.name, frame, False, Priority.BULK)
+                ann._flush()
+            ann.send(ben.name, b"urgent", False)
+            await recorder.until(8)
+            received = recorder.of(ann)[1:]
+            assert [frame for frame in received if frame != b"urgent"] == bulk
+            assert received.index(b"urgent") < len(bulk)
+
+    run(main())
+
+
+@KINDS
 def test_of_two_calls_to_each_other_the_unanswered_one_is_given_up(kind, monkeypatch):
     async def main() -> None:
         async with Net(kind) as net:
@@ -401,7 +423,7 @@ def test_all_frames_of_one_turn_leave_in_one_write(kind, monkeypatch):
             connection, writes = ann._peers[ben.name].link.connection, []
             write = connection.write
             monkeypatch.setattr(
-                connection, "write", lambda part: (writes.append(part), write(part))
+                connection, "write", lambda *part: (writes.append(part), write(*part))
             )
             for number in range(100):
                 ann.send(ben.name, bytes([number]), False)

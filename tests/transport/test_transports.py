@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from nearcast.node import Priority
 from nearcast.peer.host import run
 from nearcast.transport.identity import new_identity
 from nearcast.transport.transport import Transport
@@ -233,3 +234,25 @@ def test_nothing_is_left_behind_by_a_transport_that_has_closed(kind):
             assert again.port == ben.port
 
     run(main())
+
+
+def test_frames_of_each_priority_stay_in_order_and_those_without_order_arrive_once(play):
+    ordered = {p: [bytes([p, number]) for number in range(50)] for p in Priority}
+    loose = [bytes([9, number]) for number in range(150)]
+
+    async def scene(net: Net) -> None:
+        (ann, _), (ben, recorder) = await net.open(), await net.open()
+        await net.acquaint(ann, ben)
+        for number in range(50):
+            for priority in Priority:
+                ann.send(ben.name, ordered[priority][number], False, priority)
+                frame = loose[3 * number + priority]
+                ann.send(ben.name, frame, False, priority, False)
+            await asyncio.sleep(0)
+        await recorder.until(300)
+        received = recorder.of(ann)
+        for priority in Priority:
+            assert [frame for frame in received if frame[0] == priority] == ordered[priority]
+        assert sorted(frame for frame in received if frame[0] == 9) == loose
+
+    play(scene)

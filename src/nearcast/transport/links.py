@@ -6,7 +6,9 @@ caller                                   acceptor
   │◀─────────────────── Records, frames ────│
   │── Records, frames ─────────────────────▶│
 
-A frame is four bytes, its kind and length, and then itself. Python's TLS asks callers for no
+A frame is four bytes, its kind and length, and then itself. A connection may have several streams,
+one for each priority; greetings and records travel on the first. It may also carry single frames
+without a header, each on a stream of its own or in a datagram. Python's TLS asks callers for no
 certificate that it could not trace to an authority, so callers prove their key inside the
 connection: they sign the acceptor's key. Nobody but the acceptor ever sees that signature, and it
 means nothing to anybody else, so it needs no further challenge and no further round trip.
@@ -31,6 +33,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from nearcast.model.subscription import NodeId
+from nearcast.node import Priority
 from nearcast.space.motion import Time
 from nearcast.transport.address_book import AddressBook, PeerRecord, sign_record
 from nearcast.transport.identity import Identity, verify_signature
@@ -43,6 +46,8 @@ HEADER = Packing(">I")  # the kind in the upper eight bits, the length in the re
 MESSAGE, HELLO, RECORDS = range(3)
 LONGEST_HELLO = 4096
 RECORDS_PER_FRAME = 1000
+RECORDS_ARRIVE_S = 1.0  # in which they usually have, even if they had to be sent again
+MOST_EARLY = 1 << 17  # bytes of a connection that may overtake its greeting
 MAX_UNIDENTIFIED = 256  # connections in their handshake, and as many that have not greeted yet
 MAX_PEERS = 100_000  # beyond that, those without a link are forgotten
 HANDSHAKE_S = 10.0  # for an encrypted handshake
@@ -67,14 +72,23 @@ class LinkLimits(Struct, frozen=True):
 class LinkConnection(Protocol):
     """One encrypted connection; it calls `heard` and `lost` of its links."""
 
-    def write(self, part: bytes) -> None: ...
+    # The longest frame that it carries by itself, apart from its streams; negative: none.
+    longest_alone: int
+
+    def write(self, part: bytes, priority: Priority = Priority.UPKEEP) -> None:
+        """Whole frames with their headers, behind all others of this priority."""
+        ...
+
+    def write_alone(self, frame: bytes, priority: Priority) -> None:
+        """One frame that waits for no other, and no other for it; at most `longest_alone`."""
+        ...
+
+    def write_lossy(self, frame: bytes, priority: Priority) -> None:
+        """One frame that may be lost; at most `longest_alone`."""
+        ...
 
     def unsent(self) -> int:
         """Bytes written that have not left yet."""
-        ...
-
-    def datagram(self, frame: bytes) -> bool:
-        """Send it by itself; False: it does not fit, or there is no such thing here."""
         ...
 
     def end(self) -> None: ...
@@ -94,8 +108,10 @@ class Link:
         self.peer: NodeId | None = None  # once it is proven
         self.life: Time = 0  # of the peer: since when it listens
         self.records_sent = 0  # the number of the last record that the peer was told
+        self.records_arrive = 0.0  # until when those that were sent last may be under way
         self.unsent = 0  # when we last looked
-        self.unread = bytearray()
+        self.unread = [bytearray() for _ in Priority]  # of each stream
+        self.early: list[bytes] = []  # single frames that have overtaken the greeting
         self.identified: asyncio.Future[NodeId] | None = None
 
 
@@ -110,6 +126,10 @@ class CallerHello(Struct, frozen=True, array_like=True):
         return b"nearcast caller" + acceptor
 
 
+# A frame, its priority, and whether it has to be in order.
+WaitingFrame: TypeAlias = tuple[bytes, Priority, bool]
+
+
 class _Peer:
     """Frames that wait for a link, or for the end of this turn of the loop."""
 
@@ -118,7 +138,7 @@ class _Peer:
     def __init__(self) -> None:
         self.link: Link | None = None
         self.call: asyncio.Task[None] | None = None
-        self.waiting: list[bytes] = []
+        self.waiting: list[WaitingFrame] = []
         self.bytes = 0
         self.rests_until = 0.0
 
@@ -126,7 +146,7 @@ class _Peer:
     def is_busy(self) -> bool:
         return self.link is not None or self.call is not None or bool(self.waiting)
 
-    def take(self) -> list[bytes]:
+    def take(self) -> list[WaitingFrame]:
         waiting, self.waiting, self.bytes = self.waiting, [], 0
         return waiting
 
@@ -153,6 +173,18 @@ def take_frames(
             frames.append((head >> 24, bytes(view[begin:at])))
     del unread[:at]
     return frames
+
+
+def _take_messages(unread: bytearray, messages: list[bytes]) -> None:
+    for kind, frame in take_frames(unread, LONGEST):
+        if kind != MESSAGE:
+            raise ValueError(f"a frame of kind {kind} on a stream of messages")
+        messages.append(frame)
+
+
+def _limit_early(link: Link) -> None:
+    if sum(map(len, link.unread)) + sum(map(len, link.early)) > MOST_EARLY:
+        raise ValueError("too much before its greeting")
 
 
 class LinkTransport(ABC):
@@ -202,7 +234,14 @@ class LinkTransport(ABC):
             self.book.add_record(self.record)
         self._receive = on_receive
 
-    def send(self, to: NodeId, frame: bytes, lossy: bool) -> None:
+    def send(
+        self,
+        to: NodeId,
+        frame: bytes,
+        lossy: bool,
+        priority: Priority = Priority.UPKEEP,
+        ordered: bool = True,
+    ) -> None:
         if self._receive is None or len(frame) > LONGEST:
             return
         if to == self.name:
@@ -211,19 +250,22 @@ class LinkTransport(ABC):
         peer = self._peers.get(to)
         if peer is None:
             peer = self._peers[to] = _Peer()
-        if not self._fits(to, peer, len(frame), lossy):
-            return
-        if lossy and peer.link is not None:
+        if lossy and peer.link is not None and len(frame) <= peer.link.connection.longest_alone:
             if peer.link.records_sent != self.book.latest:
                 self._write(peer.link, [])  # records: the datagram may mention a name
-            if peer.link.connection.datagram(frame):
-                return
-        peer.waiting.append(frame)
+            peer.link.connection.write_lossy(frame, priority)
+            return
+        if not self._fits(to, peer, len(frame), lossy):
+            return
+        peer.waiting.append((frame, priority, ordered))
         peer.bytes += len(frame)
         if to not in self._dirty:
             if not self._dirty:
                 self._loop.call_soon(self._flush)
             self._dirty[to] = None
+
+    def knows(self, node: NodeId) -> bool:
+        return self.book.record(node) is not None
 
     async def close(self) -> None:
         if self._receive is None:
@@ -285,33 +327,58 @@ class LinkTransport(ABC):
         self._links[link] = None
         self._loop.call_later(PATIENCE_S, self._require_hello, link)
 
-    def data_received(self, link: Link, part: bytes) -> None:
-        link.unread += part
+    def data_received(self, link: Link, part: bytes, stream: Priority = Priority.UPKEEP) -> None:
+        link.unread[stream] += part
         messages: list[bytes] = []
         try:
-            if link.peer is None and not link.called:
-                for kind, frame in take_frames(link.unread, LONGEST_HELLO, most=1):
-                    if kind != HELLO:
-                        raise ValueError("who calls must greet first")
-                    self._identify_caller(link, msgspec.msgpack.decode(frame, type=CallerHello))
-                if link.peer is None:
-                    return
-            for kind, frame in take_frames(link.unread, LONGEST):
-                if kind == MESSAGE and link.peer is not None:
-                    messages.append(frame)
-                elif kind == RECORDS:
-                    self._add_records(link, frame)
-                else:
-                    raise ValueError(f"a frame of kind {kind} out of turn")
+            if stream is Priority.UPKEEP:
+                self._take_first_stream(link, messages)
+            elif link.peer is not None:
+                _take_messages(link.unread[stream], messages)
+            else:
+                _limit_early(link)
         except (ValueError, msgspec.MsgspecError, RecursionError) as why:
-            log.warning("node %d cuts a link: %s", self.name, str(why)[:200])
-            self._cut(link)
+            self._cut_for(link, why)
         if messages and link.peer is not None:
             self._deliver(link.peer, messages)
 
-    def datagram_received(self, link: Link, frame: bytes) -> None:
-        if link.peer is not None:  # else it has overtaken the greeting, and is lost
+    def frame_received(self, link: Link, frame: bytes, lossy: bool) -> None:
+        """A frame that has travelled by itself."""
+        if link.peer is not None:
             self._deliver(link.peer, [frame])
+        elif not lossy:  # else it has overtaken the greeting, and is lost
+            link.early.append(frame)
+            try:
+                _limit_early(link)
+            except ValueError as why:
+                self._cut_for(link, why)
+
+    def _take_first_stream(self, link: Link, messages: list[bytes]) -> None:
+        """Greeting, records, messages; then what has overtaken the greeting on other ways."""
+        early, unread = link.peer is None, link.unread[Priority.UPKEEP]
+        if early and not link.called:
+            for kind, frame in take_frames(unread, LONGEST_HELLO, most=1):
+                if kind != HELLO:
+                    raise ValueError("who calls must greet first")
+                self._identify_caller(link, msgspec.msgpack.decode(frame, type=CallerHello))
+            if link.peer is None:
+                return
+        for kind, frame in take_frames(unread, LONGEST):
+            if kind == MESSAGE and link.peer is not None:
+                messages.append(frame)
+            elif kind == RECORDS:
+                self._add_records(link, frame)
+            else:
+                raise ValueError(f"a frame of kind {kind} out of turn")
+        if early and link.peer is not None:
+            for other in link.unread[1:]:
+                _take_messages(other, messages)
+            messages += link.early
+            link.early = []
+
+    def _cut_for(self, link: Link, why: Exception) -> None:
+        log.warning("node %d cuts a link: %s", self.name, str(why)[:200])
+        self._cut(link)
 
     def connection_lost(self, link: Link) -> None:
         self._links.pop(link, None)
@@ -356,20 +423,37 @@ class LinkTransport(ABC):
             elif peer.call is None:
                 peer.call = self._loop.create_task(self._call(name, peer))
 
-    def _write(self, link: Link, frames: Iterable[bytes], first: tuple[bytes, ...] = ()) -> None:
-        """All at once: one system call, however many frames."""
-        parts = [*first]
+    def _write(
+        self, link: Link, frames: Iterable[WaitingFrame], first: tuple[bytes, ...] = ()
+    ) -> None:
+        """Frames of one priority at once: one system call, however many frames."""
+        connection, parts, stream = link.connection, [*first], Priority.UPKEEP
         link.records_sent, newer = self.book.since(link.records_sent)
         records_sent = [record for record in newer if record.name != link.peer]
+        now = self._loop.time()
+        if records_sent:
+            link.records_arrive = now + RECORDS_ARRIVE_S
+        arrived = now >= link.records_arrive
         for i in range(0, len(records_sent), RECORDS_PER_FRAME):
             parts += make_frame(
                 RECORDS, msgspec.msgpack.encode(records_sent[i : i + RECORDS_PER_FRAME])
             )
-        for frame in frames:
-            parts += make_frame(MESSAGE, frame)
+        # In the order in which they were sent: they overtake each other only where some must wait.
+        for frame, priority, ordered in frames:
+            alone = not ordered and len(frame) <= connection.longest_alone
+            if alone and not arrived:  # it stays behind the records of those that it may tell of
+                alone, priority = False, Priority.UPKEEP
+            if parts and (alone or priority is not stream):
+                connection.write(b"".join(parts), stream)
+                parts = []
+            if alone:
+                connection.write_alone(frame, priority)
+            else:
+                stream = priority
+                parts += make_frame(MESSAGE, frame)
         if parts:
-            link.connection.write(b"".join(parts))
-            link.unsent = link.connection.unsent()
+            connection.write(b"".join(parts), stream)
+        link.unsent = connection.unsent()
 
     # Calling and being called.
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from nearcast.model.subscription import NodeId
+from nearcast.node import Priority
 from nearcast.transport.transport import Receive
 
 
@@ -26,10 +27,20 @@ class LoopbackTransport:
         self._receive = on_receive
         self._network.present[self.name] = self
 
-    def send(self, to: NodeId, frame: bytes, lossy: bool) -> None:  # noqa: ARG002  loses nothing
+    def send(
+        self,
+        to: NodeId,
+        frame: bytes,
+        lossy: bool,  # noqa: ARG002  nothing is lost, and nothing waits
+        priority: Priority = Priority.UPKEEP,  # noqa: ARG002
+        ordered: bool = True,  # noqa: ARG002
+    ) -> None:
         other = self._network.present.get(to)
         if other is not None and self._receive is not None:
             other._put(self.name, frame)
+
+    def knows(self, node: NodeId) -> bool:
+        return node in self._network.present
 
     async def close(self) -> None:
         self._receive = None

@@ -1,6 +1,7 @@
 """Links by TLS 1.3 over TCP: the cheapest bytes, for nodes close to each other.
 
 All frames share one stream, lossy ones too, until a slow peer makes it worth while to drop them.
+While the system takes no more, frames wait by their priorities; what it has taken keeps its turn.
 """
 
 import asyncio
@@ -12,7 +13,9 @@ import tempfile
 from contextlib import suppress
 from typing import cast
 
+from nearcast.node import Priority
 from nearcast.transport import links as bounds
+from nearcast.transport.backlog import LinkBacklog, WaitingPart
 from nearcast.transport.identity import Identity, key_of_certificate
 from nearcast.transport.links import Link, LinkTransport
 
@@ -46,11 +49,14 @@ def _contexts(identity: Identity) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 class _TlsConnection(asyncio.Protocol):
+    longest_alone = -1
+
     def __init__(self, links: LinkTransport, *, called: bool) -> None:
         self.link = Link(self, called=called)
         self._links = links
         self._paused = False
-        self._held = bytearray()
+        self._backlog = LinkBacklog()
+        self._begun = memoryview(b"")  # what is left of the part that is being written
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has no such base
@@ -75,21 +81,30 @@ class _TlsConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        held, self._held = self._held, bytearray()
-        self.write(bytes(held))
+        self._send_waiting()
 
-    def write(self, part: bytes) -> None:
-        at = 0
-        while at < len(part) and not self._paused:
-            self._transport.write(part[at : at + WRITE_CHUNK])
-            at += WRITE_CHUNK
-        self._held += part[at:]
+    def write(self, part: bytes, priority: Priority = Priority.UPKEEP) -> None:
+        if len(part) <= WRITE_CHUNK and not (self._paused or self._begun or self._backlog.parts):
+            self._transport.write(part)
+        else:
+            self._backlog.put(WaitingPart(part, priority))
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while not self._paused and (self._begun or self._backlog.parts):
+            part = self._begun or memoryview(self._backlog.take().part)
+            self._begun = part[WRITE_CHUNK:]  # nothing may come between, whatever its priority
+            self._transport.write(part[:WRITE_CHUNK])
+
+    def write_alone(self, frame: bytes, priority: Priority) -> None:
+        raise AssertionError(
+            f"{len(frame)} bytes of {priority!r} by themselves: TLS has one stream"
+        )
+
+    write_lossy = write_alone
 
     def unsent(self) -> int:
-        return len(self._held) + self._transport.get_write_buffer_size()
-
-    def datagram(self, frame: bytes) -> bool:  # noqa: ARG002
-        return False
+        return self._backlog.bytes + len(self._begun) + self._transport.get_write_buffer_size()
 
     def end(self) -> None:
         self._transport.close()
