@@ -181,6 +181,16 @@ def test_a_way_over_the_antimeridian_is_the_short_one() -> None:
     assert visits(elsewhere, (*ecef(178, 0), nan), (*ecef(-178, 0), nan)) == []
 
 
+@pytest.mark.parametrize("lat", [90, -90])
+def test_a_way_to_a_pole_follows_its_meridian(lat: int) -> None:
+    """A pole has no longitude, and what rounding leaves of one decides nothing."""
+    west, east = earth_bounds(-100, -80, -90, 80), earth_bounds(80, -80, 90, 80)
+    pole, begin = (*ecef(12.0, lat), nan), (*ecef(-95, 0), nan)
+    for way, expected in (((begin, pole), (0, 8 / 9)), ((pole, begin), (1 / 9, 1))):
+        assert visits(west, *way) == [pytest.approx(expected)]
+        assert visits(east, *way) == []
+
+
 def test_directions() -> None:
     assert way_direction(False, flat((0, 0)), flat((0, 1))) == 90.0
     assert np.isnan(way_direction(False, flat((1, 1)), flat((1, 1))))

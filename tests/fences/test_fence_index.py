@@ -15,9 +15,12 @@ from nearcast.fences.last_fixes import LastFixes
 from nearcast.space.earth import ecef
 from nearcast.space.earth_shapes import earth_bounds, earth_disc
 from nearcast.space.motion import Moving
+from nearcast.space.outline_shapes import earth_polygon
 from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc
 from support.examples import examples, seeds
 from support.fence_worlds import join_columns, visits_alone, visits_found
+
+Degrees = tuple[float, float]  # longitude and latitude
 
 
 def star_columns(
@@ -115,6 +118,47 @@ def test_ways_on_earth_find_what_is_beside_the_chord(seed: int) -> None:
         places = [ecef(lon, lat) for lon, lat in rng.uniform((-180, -89), (180, 89), (40, 2))]
         rows = last.take(fixes_of(np.arange(40), np.full(40, t), places))
     assert visits_found(index, rows) == visits_alone(fences, rows)
+
+
+def stars_on_earth(rng: np.random.Generator, around: Degrees, size: float) -> FenceColumns:
+    """Polygons with few vertices and with many, some with heights and with holes."""
+    shapes = []
+    for k, corners in enumerate([3, 9, 40, MOST_EDGES + 5] * 5):
+        middle = around + rng.normal(0, size, 2)
+        middle[1] = min(middle[1], 90.0 - size)
+        turn = 2 * np.pi * np.arange(corners) / corners
+        radius = size * 2.0 ** rng.integers(-2, 1) * rng.uniform(0.4, 1, corners)
+        ring = middle + radius[:, None] * np.c_[np.cos(turn), np.sin(turn)]
+        hole = middle + size / 40 * np.array([(1, 0), (-1, 1), (-1, -1)])
+        rings = [list(map(tuple, one.tolist())) for one in (ring, hole)]
+        low, high = (0.0, 100.0) if k % 5 == 0 else (None, None)
+        shapes.append(earth_polygon(rings[: 1 + k % 3 // 2], low, high))
+    return columns_of([Fence(k, Moving(shape), 63) for k, shape in enumerate(shapes)], 0)
+
+
+AROUND = [(8.0, 47.0), (179.9, -40.0), (-180.0, 10.0), (30.0, 87.5)]
+
+
+@seeds(range(4), range(4, 80))
+def test_ways_through_polygons_on_earth_find_what_every_pair_alone_says(seed: int) -> None:
+    """Also at their vertices, across the antimeridian and over a pole."""
+    rng, around = np.random.default_rng(seed), AROUND[seed % len(AROUND)]
+    size = (0.01, 2.0)[seed // len(AROUND) % 2]
+    fences = stars_on_earth(rng, around, size)
+    index, last = FenceIndex(earth=True), LastFixes()
+    index.put(fences, 0)
+    used = index.areas[: len(fences.areas)]
+    assert (used["edges"] > 0).any() and (used["slabs"] > 0).any()
+    vertices = fences.coordinates.reshape(-1, 2)
+    for t in range(3):
+        places = around + rng.normal(0, size * (0.5, 2.0)[t % 2], (40, 2))
+        if t == 1:  # no way leads along an edge, where rounding decides
+            places[:8] = vertices[rng.integers(len(vertices), size=8)]
+        places = [ecef(lon, min(lat, 90.0)) for lon, lat in places.tolist()]
+        heights = np.where(np.arange(40) % 2, 50.0, np.nan)
+        rows = last.take(fixes_of(np.arange(40), np.full(40, 1000 * t), places, heights))
+        if t:
+            assert visits_found(index, rows) == visits_alone(fences, rows)
 
 
 def test_neighbours_get_neighbouring_slots_and_answers_are_as_given() -> None:

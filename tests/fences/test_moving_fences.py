@@ -1,5 +1,7 @@
 """Areas that move: against every microsecond."""
 
+from itertools import pairwise
+from math import hypot, nan
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from nearcast.fences.areas import Fence
 from nearcast.fences.events import CROSS, DWELL, ENTER, FENCE_ADDED, INSIDE, LEAVE, fixes_of
 from nearcast.fences.fence_state import FenceEngine
 from nearcast.fences.moving_fences import place_shape, transitions
-from nearcast.space.motion import Moving, Path
+from nearcast.space.motion import SECOND, Moving, Path
 from nearcast.space.outlines import POLYGON, Outline, pack
 from nearcast.space.shapes import BOX, Shape, ShapeKind, box, disc
 from support.examples import examples
@@ -69,7 +71,48 @@ def test_transitions_are_those_that_looking_at_every_microsecond_finds(
     inside = [region.touches(shape, t) for t in range(END + 1)]
     expected = [(t, inside[t]) for t in range(1, END + 1) if inside[t] != inside[t - 1]]
     assume(len(expected) <= 8)  # else the place is on a border that moves along itself: rounding
-    assert transitions(region, numbers, 0, END) == expected
+    assert transitions(region, numbers, 0, 0, END) == (expected, inside[END])
+
+
+@st.composite
+def tangents(draw: st.DrawFn) -> tuple[Moving | Path, tuple[float, float, float, float]]:
+    """A disc whose border just touches a place, or nearly, for which rounding decides. On Earth,
+    where numbers are large, that may be so for milliseconds."""
+    scale, pace = draw(st.sampled_from([(1.0, 1.0), (4e6, 1.0), (1e3, 1e-3)]))
+    x, y, vx, vy = (draw(st.floats(-1, 1).map(lambda v: v * scale)) for _ in range(4))
+    speed = hypot(vx, vy)
+    assume(speed > 0.01 * scale)
+    vx, vy, r = vx / speed * pace, vy / speed * pace, draw(st.floats(0.1, 1)) * pace
+    seconds = draw(st.floats(0.5, 5))
+    place = x + seconds * vx - vy / pace * r, y + seconds * vy + vx / pace * r, 0.0, nan
+    leg = Moving(
+        disc(x, y, r), (vx, vy, 0.0), duration=draw(st.one_of(st.none(), st.just(6 * SECOND)))
+    )
+    if leg.duration is None or draw(st.booleans()):
+        return leg, place
+    back = Moving(leg.at(leg.until), (-vx, -vy, 0.0), duration=leg.duration, since=leg.until)
+    return Path((leg, back)), place
+
+
+@given(tangents(), st.lists(st.integers(0, 12 * SECOND), max_size=6), st.data())
+@examples(300)
+def test_transitions_do_not_depend_on_when_they_are_asked_for(
+    tangent: tuple[Moving | Path, tuple[float, float, float, float]], cuts: list[int],
+    data: st.DataObject,
+) -> None:  # fmt: skip
+    region, place = tangent
+    end = 12 * SECOND
+    found, inside = transitions(region, place, 0, 0, end)
+    moments = [t + data.draw(st.integers(-2, 2)) for t, _ in found]
+    times = sorted({0, end, *(min(max(t, 0), end) for t in [*cuts, *moments])})
+    parts = [transitions(region, place, 0, begin, t) for begin, t in pairwise(times)]
+    assert [one for part, _ in parts for one in part] == found
+    assert parts[-1][1] == inside
+    for part, state in parts:
+        assert not part or part[-1][1] == state
+    shape = place_shape(place)
+    for t, now in found:
+        assert region.touches(shape, t) == now != region.touches(shape, t - 1)
 
 
 @st.composite

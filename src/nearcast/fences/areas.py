@@ -22,7 +22,7 @@ AREA = np.dtype(
     [(name, np.float64) for name in ("x", "y", "z", "rx", "ry", "rz")]
     + [("coarse", np.int64), ("edges", np.int32), ("kinds", np.int32)]
     + [(name, np.int64) for name in ("number", "since", "dwell", "linger", "first", "ring", "slab")]
-    + [(name, np.float64) for name in ("size", "low", "high", "west", "east")]
+    + [(name, np.float64) for name in ("size", "low", "high", "west", "east", "south", "north")]
     + [(name, np.int32) for name in ("kind", "form", "earth", "length", "rings", "slabs")]
     + [("alive", np.int64)]
 )
@@ -60,19 +60,21 @@ NEVER = 2**62  # the `dwell` of a fence that does not ask for it
 def area_row(fence: Fence, shape: Shape, ring: int) -> tuple[float, ...]:
     """The row of a fence with this area; its vertices are the caller's."""
     form, earth, length, rings = NO_FORM, False, 0, 0
-    size, low, high, west, east = 0.0, -inf, inf, 0.0, 0.0
+    size, low, high = 0.0, -inf, inf
+    bounds = (0.0, 0.0, 0.0, 0.0)
     outline = shape.outline
     if outline is not None:
         form, earth, size = outline.form, outline.earth, outline.size
         low, high = outline.low, outline.high
         length, rings = len(outline.coordinates) // 8, len(outline.starts)
         if earth and form == POLYGON:
-            longitudes = np.frombuffer(outline.coordinates)[::2]
-            west, east = longitudes.min(), longitudes.max()
+            places = np.frombuffer(outline.coordinates).reshape(-1, 2)
+            (west, south), (east, north) = places.min(axis=0), places.max(axis=0)
+            bounds = (west, east, south, north)
     return (
         shape.x, shape.y, shape.z, shape.rx, shape.ry, shape.rz, 0, 0, fence.kinds,
         fence.number, 0, NEVER if fence.dwell is None else fence.dwell, fence.linger, 0, ring, 0,
-        size, low, high, west, east, shape.kind, form, earth, length, rings, 0, 0,
+        size, low, high, *bounds, shape.kind, form, earth, length, rings, 0, 0,
     )  # fmt: skip
 
 

@@ -5,9 +5,11 @@ polygon's box in which they are. Such a number never decreases as the coordinate
 is apart in them is apart. If no edge is near the way's box, then the whole way is inside or outside
 and edges to its right say which. All edges are compared without a branch, several at a time; that
 is faster than to look only at some, as long as they are few.
+
+On Earth the same holds in degrees. A way's box there is a column and a row wider on each side than
+the way, for what rounding does to longitudes.
 """
 
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ MOST_EDGES = 128  # of a polygon that is kept in this form
 TOGETHER = 8  # the number of edges is a multiple of it; more are added that are just points
 COLUMNS = 65_535.0
 FINEST = 1e-290  # half a box's width, at least, so that there are finitely many columns per unit
+NARROWEST = 1e-6  # degrees: columns of a box so wide are far wider than what rounding does
 OUTSIDE_RING, INSIDE_RING, NEAR_RING = 0, 1, 2
 
 
@@ -29,9 +32,19 @@ def columns_per_unit(half: float) -> float:
 
 
 @njit(inline="always")
-def column_of(coordinate: float, half: float, per_unit: float) -> Any:
-    """Within ±32768. Coordinates beyond the box are in its first and last column."""
-    return np.int16(int(min(max((coordinate + half) * per_unit, 0.0), COLUMNS)) - 32768)
+def column_of(offset: float, per_unit: float) -> Any:
+    """Within ±32768, by how far it is from the western or southern border. What is beyond the box
+    is in its first or last column."""
+    return np.int16(int(min(max(offset * per_unit, 0.0), COLUMNS)) - 32768)
+
+
+@njit(inline="always")
+def frame_of(area: Any) -> Any:
+    """West, south, and half the width and height of the box in which vertices are written: in the
+    plane relative to its centre, on Earth in degrees."""
+    if area.earth:
+        return area.west, area.south, 0.5 * (area.east - area.west), 0.5 * (area.north - area.south)
+    return -area.rx, -area.ry, area.rx, area.ry
 
 
 @njit(cache=True)
@@ -43,8 +56,8 @@ def build_coarse_rings(areas: Any, which: Any, coordinates: Any) -> Any:
         area = areas[k]
         count = area.length // 2
         area.edges = 0
-        alone = area.form == POLYGON and not area.earth and area.rings == 1
-        if alone and 0 < count <= MOST_EDGES and area.low == -inf and area.high == inf:
+        alone = area.form == POLYGON and area.rings == 1 and 0 < count <= MOST_EDGES
+        if alone and (not area.earth or is_wide(area)):
             area.edges = (count + TOGETHER - 1) // TOGETHER * TOGETHER
             area.coarse = total
             total += 2 * (area.edges + 1)
@@ -52,11 +65,12 @@ def build_coarse_rings(areas: Any, which: Any, coordinates: Any) -> Any:
     for k in which:
         area = areas[k]
         count = area.length // 2
-        per_x, per_y = columns_per_unit(area.rx), columns_per_unit(area.ry)
+        west, south, half_x, half_y = frame_of(area)
+        per_x, per_y = columns_per_unit(half_x), columns_per_unit(half_y)
         for i in range(area.edges + 1 if area.edges else 0):
             vertex = area.first + 2 * (min(i, count) - 1 if i else count - 1)
-            x = column_of(coordinates[vertex], area.rx, per_x)
-            y = column_of(coordinates[vertex + 1], area.ry, per_y)
+            x = column_of(coordinates[vertex] - west, per_x)
+            y = column_of(coordinates[vertex + 1] - south, per_y)
             coarse[area.coarse + i] = x
             coarse[area.coarse + area.edges + 1 + i] = y
     return coarse
@@ -66,11 +80,31 @@ def build_coarse_rings(areas: Any, which: Any, coordinates: Any) -> Any:
 def coarse_box(area: Any, begin: Any, end: Any) -> Any:
     """The columns and rows of a way: its west, east, south and north."""
     per_x, per_y = columns_per_unit(area.rx), columns_per_unit(area.ry)
-    x0 = column_of(settle(begin[0] - area.x), area.rx, per_x)
-    x1 = column_of(settle(end[0] - area.x), area.rx, per_x)
-    y0 = column_of(settle(begin[1] - area.y), area.ry, per_y)
-    y1 = column_of(settle(end[1] - area.y), area.ry, per_y)
+    x0 = column_of(settle(begin[0] - area.x) + area.rx, per_x)
+    x1 = column_of(settle(end[0] - area.x) + area.rx, per_x)
+    y0 = column_of(settle(begin[1] - area.y) + area.ry, per_y)
+    y1 = column_of(settle(end[1] - area.y) + area.ry, per_y)
     return min(x0, x1), max(x0, x1), min(y0, y1), max(y0, y1)
+
+
+@njit(cache=True)
+def is_wide(area: Any) -> Any:
+    """Are its bounds in degrees wide enough for a coarse form?"""
+    return area.east - area.west >= NARROWEST and area.north - area.south >= NARROWEST
+
+
+@njit(inline="always")
+def coarse_degrees(area: Any, way: Any, turn: float) -> Any:
+    """As `coarse_box` for a way in degrees that is turned round the Earth by so many."""
+    lon, lat, _, lat1, d_lon, _ = way
+    west, south, half_x, half_y = frame_of(area)
+    per_x, per_y = columns_per_unit(half_x), columns_per_unit(half_y)
+    x0, x1 = (lon + turn - west) * per_x, (lon + turn + d_lon - west) * per_x
+    y0, y1 = (lat - south) * per_y, (lat1 - south) * per_y
+    return (
+        column_of(min(x0, x1) - 1.0, 1.0), column_of(max(x0, x1) + 1.0, 1.0),
+        column_of(min(y0, y1) - 1.0, 1.0), column_of(max(y0, y1) + 1.0, 1.0),
+    )  # fmt: skip
 
 
 @njit(inline="always")

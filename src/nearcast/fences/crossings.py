@@ -18,6 +18,7 @@ from numba import njit
 from nearcast.fences.areas import NO_FORM
 from nearcast.matching.compiled import compile_with_callees
 from nearcast.space import earth, outline_touch, shapes
+from nearcast.space.outline_touch import AT_POLE
 from nearcast.space.outlines import BALL, CORRIDOR, POLYGON, WHOLE
 from nearcast.space.shapes import DISC, POINT
 
@@ -31,6 +32,7 @@ bearing = compile_with_callees(earth.bearing)
 
 ROUNDING = 1e-9  # of a way: a visit that ends so near to an end belongs to the end
 SEAM = 1e-12  # of a way: two visits so near to each other are one
+NEARLY = 1e-9  # degrees, far more than what rounding does to them
 
 
 @njit(cache=True)
@@ -38,6 +40,34 @@ def shorter_way_round(lon0: float, lon1: float) -> float:
     """The difference of two longitudes, within ±180 degrees."""
     d = lon1 - lon0
     return d - 360.0 * floor((d + 180.0) / 360.0) if d < -180.0 or d > 180.0 else d
+
+
+@njit(cache=True)
+def way_in_degrees(p0: Any, p1: Any) -> Any:
+    """Longitudes and latitudes of its ends, how far it leads to the east, and whether an end is a
+    pole. A pole has all longitudes: the way follows the meridian of the other end."""
+    lon0, lat0 = lon_lat(p0[0], p0[1], p0[2])
+    lon1, lat1 = lon_lat(p1[0], p1[1], p1[2])
+    from_pole = p0[0] * p0[0] + p0[1] * p0[1] <= AT_POLE
+    to_pole = p1[0] * p1[0] + p1[1] * p1[1] <= AT_POLE
+    if from_pole:
+        lon0 = lon1
+    if to_pole:
+        lon1 = lon0
+    return lon0, lat0, lon1, lat1, shorter_way_round(lon0, lon1), from_pole or to_pole
+
+
+@njit(cache=True)
+def turns_to(area: Any, way: Any) -> Any:
+    """By how many turns round the Earth a way in degrees may meet the longitudes of a polygon, and
+    one of them. Nearly meeting them counts."""
+    lon, _, _, _, d_lon, _ = way
+    west, east = min(lon, lon + d_lon) - NEARLY, max(lon, lon + d_lon) + NEARLY
+    count, found = 0, 0.0
+    for turn in (-360.0, 0.0, 360.0):
+        if west + turn <= area.east and east + turn >= area.west:
+            count, found = count + 1, turn
+    return count, found
 
 
 @njit(cache=True)
@@ -355,9 +385,8 @@ def spans_of_cuts(
 def earth_polygon_spans(area: Any, coordinates: Any, starts: Any, way: Any, spans: Any) -> int:
     """In degrees, and once more for each turn by which the way may meet the polygon."""
     (fx, fy, fz, _), (dx, dy, dz, _) = way
-    lon, lat = lon_lat(fx, fy, fz)
-    lon1, lat1 = lon_lat(fx + dx, fy + dy, fz + dz)
-    d_lon, d_lat = shorter_way_round(lon, lon1), lat1 - lat
+    lon, lat, _, lat1, d_lon, _ = way_in_degrees((fx, fy, fz), (fx + dx, fy + dy, fz + dz))
+    d_lat = lat1 - lat
     west, east = min(lon, lon + d_lon), max(lon, lon + d_lon)
     some = np.empty_like(spans)
     count = 0
@@ -457,9 +486,8 @@ def place_on_way(area: Any, p0: Any, p1: Any, s: float) -> Any:
     if s >= 1.0:
         return p1[0], p1[1], p1[2]
     if area.earth and area.form == POLYGON:
-        lon, lat = lon_lat(p0[0], p0[1], p0[2])
-        lon1, lat1 = lon_lat(p1[0], p1[1], p1[2])
-        return ecef(lon + s * shorter_way_round(lon, lon1), lat + s * (lat1 - lat))
+        lon, lat, _, lat1, d_lon, _ = way_in_degrees(p0, p1)
+        return ecef(lon + s * d_lon, lat + s * (lat1 - lat))
     return (
         p0[0] + s * (p1[0] - p0[0]), p0[1] + s * (p1[1] - p0[1]), p0[2] + s * (p1[2] - p0[2]),
     )  # fmt: skip

@@ -19,20 +19,22 @@ from nearcast.columns import SlotAllocator, grow
 from nearcast.fences.areas import AREA, FenceColumns
 from nearcast.fences.coarse_rings import (
     INSIDE_RING,
+    NEAR_RING,
     OUTSIDE_RING,
     build_coarse_rings,
     coarse_box,
+    coarse_degrees,
     compare_with_ring,
 )
 from nearcast.fences.crossings import (
     contains,
     find_visits,
-    lon_lat,
-    shorter_way_round,
     spans_room,
+    turns_to,
+    way_in_degrees,
 )
 from nearcast.fences.events import INSIDE, Integers
-from nearcast.fences.slabs import build_slabs, visit_polygon
+from nearcast.fences.slabs import build_slabs, visit_earth_polygon, visit_polygon
 from nearcast.matching.grid_build import (
     FEW,
     LEVEL,
@@ -330,9 +332,8 @@ def detour(p0: Any, p1: Any) -> float:
     Its places have distances from both ends whose sum is at most its length, so they lie in an
     ellipsoid around the ends.
     """
-    lon0, lat0 = lon_lat(p0[0], p0[1], p0[2])
-    lon1, lat1 = lon_lat(p1[0], p1[1], p1[2])
-    d_lon, d_lat = radians(shorter_way_round(lon0, lon1)), radians(lat1 - lat0)
+    _, lat0, _, lat1, d_lon, _ = way_in_degrees(p0, p1)
+    d_lon, d_lat = radians(d_lon), radians(lat1 - lat0)
     widest = 1.0 if lat0 * lat1 <= 0.0 else cos(radians(min(abs(lat0), abs(lat1))))
     length = FARTHEST_NORMAL * 1.0001 * hypot(d_lat, widest * d_lon)
     dx, dy, dz = p1[0] - p0[0], p1[1] - p0[1], p1[2] - p0[2]
@@ -376,6 +377,22 @@ def room_for(found: Any, count: int, more: int) -> Any:
 
 
 @njit(cache=True)
+def visit_way(area: Any, table: Any, p0: Any, p1: Any, spans: Any) -> Any:
+    """As `find_visits`: how many visits there are, and whether both ends are inside."""
+    _, coordinates, starts, _, _, _ = table
+    if area.edges + area.slabs and area.earth:
+        degrees = way_in_degrees(p0, p1)
+        if is_plain(area, degrees):
+            return visit_earth_polygon(area, table, degrees, spans)
+    elif area.edges + area.slabs and max(abs(p0[2] - area.z), abs(p1[2] - area.z)) <= area.rz:
+        return visit_polygon(area, table, p0, p1, spans)
+    inside0 = contains(area, coordinates, starts, p0)
+    inside1 = contains(area, coordinates, starts, p1)
+    count = find_visits(area, coordinates, starts, p0, p1, inside0, inside1, spans)
+    return count, inside0, inside1
+
+
+@njit(cache=True)
 def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: Any, n: int) -> int:
     """Append the visits of a row to one area."""
     areas, coordinates, starts, _, _, _ = table
@@ -392,12 +409,8 @@ def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: An
         if contains(area, coordinates, starts, p0):
             count, inside0 = 1, True
             spans[0, 0] = spans[0, 1] = 1.0  # of the time from t0 to t1
-    elif area.edges + area.slabs and max(abs(p0[2] - area.z), abs(p1[2] - area.z)) <= area.rz:
-        count, inside0, inside1 = visit_polygon(area, table, p0, p1, spans)
     else:
-        inside0 = contains(area, coordinates, starts, p0)
-        inside1 = contains(area, coordinates, starts, p1)
-        count = find_visits(area, coordinates, starts, p0, p1, inside0, inside1, spans)
+        count, inside0, inside1 = visit_way(area, table, p0, p1, spans)
     kept = 0
     for k in range(count):
         begins, ends = not (inside0 and k == 0), not (inside1 and k == count - 1)
@@ -414,6 +427,32 @@ def visit_area(move: Any, row: int, slot: int, table: Any, spans: Any, found: An
 
 
 @njit(cache=True)
+def is_plain(area: Any, degrees: Any) -> Any:
+    """Are neither heights, nor poles, nor turns round the Earth to be thought of?"""
+    lon, _, lon1, _, d_lon, at_pole = degrees
+    if at_pole or area.low > -inf or area.high < inf or lon1 - lon != d_lon:
+        return False
+    count, turn = turns_to(area, degrees)
+    return count == 1 and turn == 0.0
+
+
+@njit(inline="always")
+def compare_on_earth(area: Any, coarse: Any, degrees: Any) -> Any:
+    """Where a way is in degrees, as `compare_with_ring` says."""
+    at_pole = degrees[5]
+    if at_pole:
+        return NEAR_RING
+    count, turn = turns_to(area, degrees)
+    if count != 1:
+        return NEAR_RING if count else OUTSIDE_RING
+    box = coarse_degrees(area, degrees, turn)
+    where = compare_with_ring(coarse, area.coarse, area.edges, box)
+    if where == INSIDE_RING and (area.low > -inf or area.high < inf):
+        return NEAR_RING
+    return where
+
+
+@njit(cache=True)
 def visit_areas(moves: Any, pairs: Any, table: Any, room: int) -> Any:
     """The visits of rows to areas, by pairs of both. The coarse form of an area decides about most
     rows; calls cost more than that, because they count references to arrays."""
@@ -421,20 +460,26 @@ def visit_areas(moves: Any, pairs: Any, table: Any, room: int) -> Any:
     spans = np.empty((room, 2))
     found = np.empty(room + len(moves) // 2, VISIT)
     n = 0
+    row, degrees = -1, (0.0, 0.0, 0.0, 0.0, 0.0, False)
     for pair in pairs:
         move, area = moves[pair.row], areas[pair.slot]
         if area.edges:
             begin = move.p1 if move.what == COMES else move.p0
             end = move.p0 if move.what == DISAPPEARS else move.p1
-            if max(abs(begin[2] - area.z), abs(end[2] - area.z)) <= area.rz:
+            where = NEAR_RING
+            if area.earth:
+                if row != pair.row:
+                    row, degrees = pair.row, way_in_degrees(begin, end)
+                where = compare_on_earth(area, coarse, degrees)
+            elif max(abs(begin[2] - area.z), abs(end[2] - area.z)) <= area.rz:
                 where = compare_with_ring(
                     coarse, area.coarse, area.edges, coarse_box(area, begin, end)
                 )
-                if where == OUTSIDE_RING:
-                    continue
-                stays = where == INSIDE_RING and move.what == MOVES
-                if stays and not area.kinds & (1 << INSIDE):
-                    continue
+            if where == OUTSIDE_RING:
+                continue
+            stays = where == INSIDE_RING and move.what == MOVES
+            if stays and not area.kinds & (1 << INSIDE):
+                continue
         found = room_for(found, n, room)
         n = visit_area(move, pair.row, pair.slot, table, spans, found, n)
     return found[:n]

@@ -136,7 +136,8 @@ class FenceEngine:
             before = np.zeros(len(self.last.fixes), np.bool_)
             if known is not None:
                 standing = self.last.everybody(COMES, NONE, now)
-                self._follow(self.moving.find_standing(standing, [fence.number]), log)
+                moved = self.moving.find_standing(standing, [fence.number], settles=True)
+                self._follow(moved, log)
                 before = find_inside(ONLY, self.moving.area_at(known, now), self.last.fixes)[0]
             self.moving.put(fence, now)
             table = self.moving.area_at(fence, now)

@@ -2,7 +2,9 @@
 
 The moments are solved for, not polled. Where a border may pass over the place is computed from the
 motion; the region itself then decides about the microseconds around, so a transition is the first
-microsecond at which `touches` says something else than before.
+microsecond at which `touches` says something else than before. What is found depends on the motion
+and the place alone, not on the moments at which somebody asks: where a border just touches the
+place, rounding decides, and it decides the same for a live node and for its history.
 
 There are few such fences compared with those that stand: each is compared with all rows of a batch
 by the box that it sweeps meanwhile.
@@ -20,8 +22,8 @@ from nearcast.fences.crossings import spans_between, spans_room
 from nearcast.fences.events import LEFT, NONE
 from nearcast.fences.fence_index import COMES, DISAPPEARS, MOVE, MOVES, VISIT, visit_area
 from nearcast.space.boxes import Margin, swept_box
-from nearcast.space.motion import SECOND, Moving, Path, Time
-from nearcast.space.outlines import WHOLE, Outline
+from nearcast.space.motion import FOREVER, SECOND, Moving, Path, Time
+from nearcast.space.outlines import BALL, WHOLE, Outline
 from nearcast.space.shapes import BOX, DISC, Shape, ShapeKind
 
 AROUND = Margin(1e-12, 1e-6)
@@ -36,26 +38,23 @@ class PairVisit(NamedTuple):
     visit: Any
 
 
-def legs_between(
-    region: Moving | Path, begin: Time, end: Time
-) -> Iterator[tuple[Moving, Time, Time]]:
-    """The legs that hold between these moments, and when each does."""
-    if isinstance(region, Moving):
-        yield region, begin, end
-        return
-    starts = [begin, *(leg.since for leg in region.legs[1:])]
-    ends = [*(since - 1 for since in starts[1:]), end]
-    for leg, since, until in zip(region.legs, starts, ends, strict=True):
-        first, last = max(since, begin), min(until, end)
+def legs_since(region: Moving | Path, since: Time) -> Iterator[tuple[Moving, Time, Time]]:
+    """The legs that hold from this moment on, and when each does; the last one does FOREVER."""
+    legs = region.legs if isinstance(region, Path) else (region,)
+    for k, leg in enumerate(legs):
+        first = max(leg.since, since) if k else since  # before it begins, the first one stands
+        last = legs[k + 1].since - 1 if k + 1 < len(legs) else FOREVER
         if first <= last:
             yield leg, first, last
 
 
 def stands_still(region: Moving | Path, begin: Time, end: Time) -> bool:
     """Is the area the same at all these moments?"""
-    legs = list(legs_between(region, begin, end))
+    legs = [leg for leg in legs_since(region, begin) if leg[1] <= end]
     same = all(leg.at(first) == legs[0][0].at(begin) for leg, first, _ in legs)
-    return same and all(not leg.moves or leg.at(first) == leg.at(last) for leg, first, last in legs)
+    return same and all(
+        not leg.moves or leg.at(first) == leg.at(min(last, end)) for leg, first, last in legs
+    )
 
 
 def place_shape(place: Sequence[float]) -> Shape:
@@ -65,40 +64,58 @@ def place_shape(place: Sequence[float]) -> Shape:
     return Shape(ShapeKind.POINT, x, y, z, outline=outline)
 
 
-def border_moments(leg: Moving, place: Sequence[float], begin: Time, end: Time) -> list[float]:
-    """When the border of the leg's area may pass over the place, and some moments more."""
+def border_moments(leg: Moving, place: Sequence[float]) -> list[float]:
+    """When the border of the leg's area may pass over the place or just touches it, and some
+    moments more. Whether anything happens then is not said."""
     if not leg.moves:
         return []
-    if not any(leg.growth):
-        return relative_crossings(leg, place, begin, end)
+    outline = leg.shape.outline
+    if outline is not None and outline.form not in (WHOLE, BALL):
+        return relative_crossings(leg, place)
+    seconds = disc_moments(leg, place) if leg.shape.kind == DISC else box_moments(leg, place)
+    return [leg.since + moment * SECOND for moment in seconds]
+
+
+def disc_moments(leg: Moving, place: Sequence[float]) -> list[float]:
+    """The roots of a quadratic equation, and the moment between them, at which it is nearest."""
+    shape, outline = leg.shape, leg.shape.outline
+    offset = [c - p for c, p in zip((shape.x, shape.y, shape.z), place, strict=False)]
+    radius, growth = shape.rx, leg.growth[0]
+    a = sum(v * v for v in leg.velocity) - growth * growth
+    b = sum(v * d for v, d in zip(leg.velocity, offset, strict=True)) - growth * radius
+    c = sum(d * d for d in offset) - radius * radius
+    if outline is not None and outline.form == BALL:
+        c += (place[3] - outline.low) ** 2
+    moments = [-radius / growth] if growth else []
+    under = b * b - a * c
+    if a and under >= 0.0:
+        moments += [(-b - sqrt(under)) / a, -b / a, (-b + sqrt(under)) / a]
+    elif a:
+        moments.append(-b / a)
+    elif b:
+        moments.append(-c / (2 * b))
+    return moments
+
+
+def box_moments(leg: Moving, place: Sequence[float]) -> list[float]:
+    """When the place is on the plane of a side, or of the middle."""
     shape, moments = leg.shape, []
     offset = [c - p for c, p in zip((shape.x, shape.y, shape.z), place, strict=False)]
-    if shape.kind == DISC:
-        radius, growth = shape.rx, leg.growth[0]
-        a = sum(v * v for v in leg.velocity) - growth * growth
-        b = sum(v * d for v, d in zip(leg.velocity, offset, strict=True)) - growth * radius
-        c = sum(d * d for d in offset) - radius * radius
-        under = b * b - a * c
-        if a and under >= 0.0:
-            moments += [(-b - sqrt(under)) / a, -b / a, (-b + sqrt(under)) / a]
-        elif a:
-            moments.append(-b / a)
-        elif b:
-            moments.append(-c / (2 * b))
-        moments.append(-radius / growth)
-    else:
-        extents = (shape.rx, shape.ry, shape.rz)
-        for d, v, r, g in zip(offset, leg.velocity, extents, leg.growth, strict=True):
-            moments += [(r - d) / (v - g)] if v != g else []
-            moments += [(-r - d) / (v + g)] if v != -g else []
-            moments += [-r / g] if g else []
-            moments += [-d / v] if v else []
-    return [leg.since + moment * SECOND for moment in moments]
+    extents = (shape.rx, shape.ry, shape.rz)
+    for d, v, r, g in zip(offset, leg.velocity, extents, leg.growth, strict=True):
+        moments += [(r - d) / (v - g)] if v != g else []
+        moments += [(-r - d) / (v + g)] if v != -g else []
+        moments += [-r / g] if g else []
+        moments += [-d / v] if v else []
+    return moments
 
 
-def relative_crossings(leg: Moving, place: Sequence[float], begin: Time, end: Time) -> list[float]:
-    """An area that only moves is crossed by the place on a straight way the other way round."""
-    first, last = max(begin, leg.since), min(end, leg.until)
+def relative_crossings(leg: Moving, place: Sequence[float]) -> list[float]:
+    """An area that only moves is crossed by the place on a straight way the other way round: from
+    before its box comes there until after it has left."""
+    in_box = [leg.since + moment * SECOND for moment in box_moments(leg, place)]
+    first = int(max(leg.since, min(in_box) - 1))
+    last = int(min(leg.until, max(in_box) + 2))
     if first >= last:
         return []
     columns = columns_of([Fence(0, leg)], first)
@@ -110,32 +127,51 @@ def relative_crossings(leg: Moving, place: Sequence[float], begin: Time, end: Ti
     return [first + s * (last - first) for s in spans[:count].ravel().tolist()]
 
 
-def transitions(
-    region: Moving | Path, place: Sequence[float], begin: Time, end: Time
-) -> list[tuple[Time, bool]]:
-    """The moments after `begin`, up to `end`, at which the place is inside or outside anew."""
-    shape = place_shape(place)
-    samples = {begin, end}
-    for leg, first, last in legs_between(region, begin, end):
-        samples |= {first, last}
-        for moment in (leg.since, leg.until, *border_moments(leg, place, first, last)):
-            if first - 2 < moment < last + 2:
-                near = int(moment)
-                samples.update(t for t in range(near - 1, near + 3) if first <= t <= last)
-    order = sorted(samples)
-    found, inside = [], region.touches(shape, begin)
-    for before, after in itertools.pairwise(order):
-        now = region.touches(shape, after)
+def leg_transitions(
+    leg: Moving, shape: Shape, place: Sequence[float], first: Time, last: Time
+) -> Iterator[tuple[Time, bool]]:
+    """At `first` and whenever it is otherwise than before: is the place inside?"""
+    samples = {first, last} - {FOREVER}
+    for moment in (leg.since, leg.until, *border_moments(leg, place)):
+        if first - 2 < moment < last + 2 and moment < FOREVER:
+            near = int(moment)
+            samples.update(t for t in range(near - 1, near + 3) if first <= t <= last)
+    inside = leg.touches(shape, first)
+    yield first, inside
+    for before, after in itertools.pairwise(sorted(samples)):
+        now = leg.touches(shape, after)
         if now != inside:
             low, high = before, after  # inside at low as before, otherwise at high
             while high - low > 1:
                 middle = (low + high) // 2
-                low, high = (
-                    (low, middle) if region.touches(shape, middle) == now else (middle, high)
-                )
-            found.append((high, now))
+                low, high = (low, middle) if leg.touches(shape, middle) == now else (middle, high)
             inside = now
-    return found
+            yield high, inside
+
+
+def transitions(
+    region: Moving | Path, place: Sequence[float], since: Time, begin: Time, end: Time
+) -> tuple[list[tuple[Time, bool]], bool]:
+    """When the place is inside or outside anew, after `begin` and up to `end`, for somebody who
+    stands there since `since`; and whether it is inside at `end`.
+
+    Moments are found for each leg as a whole, so they are the same for all `begin` and `end`.
+    """
+    shape = place_shape(place)
+    found: list[tuple[Time, bool]] = []
+    inside: bool | None = None
+    for leg, first, last in legs_since(region, since):
+        if first > end:
+            break
+        if last >= begin:
+            for t, now in leg_transitions(leg, shape, place, first, last):
+                if t > end:
+                    break
+                if begin < t and now != inside and inside is not None:
+                    found.append((t, now))
+                inside = now
+    assert inside is not None, "somebody is there before the end"
+    return found, inside
 
 
 def may_change(region: Moving | Path, p0: Any, p1: Any, begin: Time, end: Time) -> Any:
@@ -143,6 +179,8 @@ def may_change(region: Moving | Path, p0: Any, p1: Any, begin: Time, end: Time) 
     to p1. Not for those that are well inside of a disc or box, or well outside of a disc, all the
     time: it moves straight and has no corners that point inwards."""
     some = np.ones(len(p0), np.bool_)
+    if not len(p0):
+        return some
     if isinstance(region, Path) or any(region.growth) or region.shape.outline is not None:
         return some
     shape = region.shape
@@ -226,12 +264,10 @@ class MovingFences:
         t0, t1 = int(row["t0"]), max(int(row["t1"]), self.told_until)
         region = fence.region
         found: list[PairVisit] = []
-        begin = max(t0, self.told_until, self._since[fence.number])
         columns = columns_of([fence], t1)
         columns.areas["since"], columns.areas["earth"] = self._since[fence.number], self._earth
-        if row["what"] != COMES and begin < t1:
-            for t, inside in transitions(region, row["p0"].tolist(), begin, t1):
-                found.append(stand(row, columns, t, inside))
+        if row["what"] != COMES:
+            found += self._stand(fence, row, columns, t1, settles=True)
         spans = np.empty((spans_room(columns.areas), 2))
         visits = np.zeros(len(spans), VISIT)
         if not stands_still(region, t0, t1):
@@ -241,33 +277,48 @@ class MovingFences:
         count = visit_area(rows[0], 0, 0, table, spans, visits, 0)
         return found + [PairVisit(rows[0], columns.areas[0], visit) for visit in visits[:count]]
 
-    def find_standing(self, rows: Any, numbers: Sequence[int] | None = None) -> list[PairVisit]:
+    def find_standing(
+        self, rows: Any, numbers: Sequence[int] | None = None, settles: bool = False
+    ) -> list[PairVisit]:
         """Only what happens while entities stand at p0 from t0 to t1."""
         found: list[PairVisit] = []
         if not self.fences or not len(rows):
             return found
-        end = int(rows["t1"].max())
+        earliest, end = max(int(rows["t0"].min()), self.told_until), int(rows["t1"].max())
         places = rows["p0"][:, :3]
         for number in self.fences if numbers is None else numbers:
             fence = self.fences[number]
-            begin = max(self.told_until, self._since[number], int(rows["t0"].min()))
-            if begin >= end:
+            begin = max(earliest, self._since[number])
+            if begin > end or (begin == end and not settles):
                 continue
             box = swept_box(fence.region, begin, end, AROUND)
             near = (places <= np.array(box.high)).all(axis=1)
             near &= (places >= np.array(box.low)).all(axis=1)
-            columns = columns_of([fence], end)
             some = np.flatnonzero(near)
             at = rows["p0"][some]
-            for i in some[may_change(fence.region, at, at, begin, end)].tolist():
-                row = rows[i]
-                first, last = max(begin, int(row["t0"])), int(row["t1"])
-                if first < last:
-                    found += [
-                        stand(row, columns, t, inside)
-                        for t, inside in transitions(fence.region, row["p0"].tolist(), first, last)
-                    ]
+            some = some[may_change(fence.region, at, at, begin, end)]
+            if not len(some):
+                continue
+            columns = columns_of([fence], end)
+            for i in some.tolist():
+                found += self._stand(fence, rows[i], columns, int(rows[i]["t1"]), settles)
         return found
+
+    def _stand(
+        self, fence: Fence, row: Any, columns: FenceColumns, end: Time, settles: bool
+    ) -> list[PairVisit]:
+        """What happens while one entity stands at p0 until `end`, of which nobody knows yet.
+
+        `settles`: something else is decided at `end`, by where the area is then. Rounding may say
+        something else about this moment than about those around it; then that happens there.
+        """
+        place, since = row["p0"].tolist(), max(int(row["t0"]), self._since[fence.number])
+        if since > end:
+            return []
+        found, inside = transitions(fence.region, place, since, max(self.told_until, since), end)
+        if settles and fence.region.touches(place_shape(place), end) != inside:
+            found.append((end, not inside))
+        return [stand(row, columns, t, inside) for t, inside in found]
 
 
 def stand(row: Any, columns: FenceColumns, t: Time, inside: bool) -> PairVisit:

@@ -1,11 +1,11 @@
-"""Ways through polygons of the plane, which look at few edges.
+"""Ways through polygons, which look at few edges.
 
 Where there is a coarse form (`coarse_rings`), it says which edges do not matter. Other polygons are
-cut into slabs of their height: one of n vertices has about n / 2 slabs, each with a list of the
-edges that reach into it, and a way is compared with the edges of the slabs that it passes. Edges
-whose box the way does not touch are decided by comparisons; for the others the exact rule of
-`outline_touch.rings_contain` decides about both ends of the way, edge by edge, and intersections
-about what lies between.
+cut into slabs of their height, on Earth of their latitudes: one of n vertices has about n / 2
+slabs, each with a list of the edges that reach into it, and a way is compared with the edges of the
+slabs that it passes. Edges whose box the way does not touch are decided by comparisons; for the
+others the exact rule of `outline_touch.rings_contain` decides about both ends of the way, edge by
+edge, and intersections about what lies between.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nearcast.fences.coarse_rings import coarse_box, has_no_part
+from nearcast.fences.coarse_rings import coarse_box, coarse_degrees, frame_of, has_no_part
 from nearcast.fences.crossings import (
     adjust_ends,
     cut_edge,
@@ -32,9 +32,12 @@ APART, CROSSED, ON_EDGE = 0, 1, 2  # of a ray from a point to the right and an e
 
 
 @njit(cache=True)
-def slab_of(y: float, half: float, slabs: int) -> int:
+def slab_of(y: float, area: Any) -> int:
     """Never decreases as y grows, so an edge and a way at the same height have a common slab."""
-    return int(min(max((y + half) / (2.0 * half) * slabs, 0.0), slabs - 1.0)) if half > 0.0 else 0
+    _, south, _, half = frame_of(area)
+    if half <= 0.0:
+        return 0
+    return int(min(max((y - south) / (2.0 * half) * area.slabs, 0.0), area.slabs - 1.0))
 
 
 @njit(cache=True)
@@ -69,7 +72,7 @@ def build_slabs(areas: Any, which: Any, coordinates: Any, starts: Any, offset: i
     for k in which:
         area = areas[k]
         area.slabs = 0
-        if area.form == POLYGON and not area.earth and not area.edges:
+        if area.form == POLYGON and not area.edges:
             area.slabs = min(max(area.length // 4, 1), MOST_SLABS)
         total_slabs += area.slabs + 1
         longest = max(longest, area.length // 2)
@@ -82,8 +85,8 @@ def build_slabs(areas: Any, which: Any, coordinates: Any, starts: Any, offset: i
             for e in range(list_edges(area, starts, edges)):
                 _, ay, _, by = edge_ends(area, coordinates, starts, edges[e])
                 for slab in range(
-                    slab_of(min(ay, by), area.ry, area.slabs),
-                    slab_of(max(ay, by), area.ry, area.slabs) + 1,
+                    slab_of(min(ay, by), area),
+                    slab_of(max(ay, by), area) + 1,
                 ):
                     firsts[base + slab] += 1
         area.slab = base
@@ -99,8 +102,8 @@ def build_slabs(areas: Any, which: Any, coordinates: Any, starts: Any, offset: i
             for e in range(list_edges(area, starts, edges)):
                 _, ay, _, by = edge_ends(area, coordinates, starts, edges[e])
                 for slab in range(
-                    slab_of(min(ay, by), area.ry, area.slabs),
-                    slab_of(max(ay, by), area.ry, area.slabs) + 1,
+                    slab_of(min(ay, by), area),
+                    slab_of(max(ay, by), area) + 1,
                 ):
                     listed[taken[area.slab + slab]] = edges[e]
                     taken[area.slab + slab] += 1
@@ -144,11 +147,10 @@ def meet_edge(edge: Any, way: Any, spans: Any, met: Any) -> Any:
 
 
 @njit(inline="always")
-def meet_ring(
-    area: Any, coordinates: Any, coarse: Any, p0: Any, p1: Any, way: Any, spans: Any
-) -> Any:
+def meet_ring(area: Any, table: Any, box: Any, way: Any, spans: Any) -> Any:
     """What the edges of a polygon with a coarse form say."""
-    west, _, south, north = coarse_box(area, p0, p1)
+    _, coordinates, _, _, _, coarse = table
+    west, _, south, north = box
     met = (False, False, False, False, 0)
     x, y = area.coarse, area.coarse + area.edges + 1
     j = area.first + area.length - 2
@@ -167,13 +169,12 @@ def meet_ring(
 def meet_slabs(area: Any, table: Any, way: Any, spans: Any) -> Any:
     """What the edges of a polygon with slabs say."""
     _, coordinates, starts, firsts, edges, _ = table
-    first = slab_of(min(way[1], way[3]), area.ry, area.slabs)
-    last = slab_of(max(way[1], way[3]), area.ry, area.slabs)
+    first, last = slab_of(min(way[1], way[3]), area), slab_of(max(way[1], way[3]), area)
     met = (False, False, False, False, 0)
     for slab in range(first, last + 1):
         for e in range(firsts[area.slab + slab], firsts[area.slab + slab + 1]):
             edge = edge_ends(area, coordinates, starts, edges[e])
-            if slab > first and slab_of(min(edge[1], edge[3]), area.ry, area.slabs) < slab:
+            if slab > first and slab_of(min(edge[1], edge[3]), area) < slab:
                 continue  # it was in the slab before
             met = meet_edge(edge, way, spans, met)
     return met
@@ -182,14 +183,36 @@ def meet_slabs(area: Any, table: Any, way: Any, spans: Any) -> Any:
 @njit(cache=True)
 def visit_polygon(area: Any, table: Any, p0: Any, p1: Any, spans: Any) -> Any:
     """As `find_visits`: how many visits there are, and whether both ends are inside."""
-    _, coordinates, starts, _, _, coarse = table
-    x0, y0 = settle(p0[0] - area.x), settle(p0[1] - area.y)
     dx, dy = p1[0] - p0[0], p1[1] - p0[1]  # as `find_visits` has it, to the last digit
-    way = x0, y0, settle(p1[0] - area.x), settle(p1[1] - area.y), dx, dy
+    way = (
+        settle(p0[0] - area.x), settle(p0[1] - area.y),
+        settle(p1[0] - area.x), settle(p1[1] - area.y), dx, dy,
+    )  # fmt: skip
     if area.edges:
-        met = meet_ring(area, coordinates, coarse, p0, p1, way, spans)
+        met = meet_ring(area, table, coarse_box(area, p0, p1), way, spans)
     else:
         met = meet_slabs(area, table, way, spans)
+    return visits_of_edges(area, table, met, way, spans)
+
+
+@njit(cache=True)
+def visit_earth_polygon(area: Any, table: Any, degrees: Any, spans: Any) -> Any:
+    """The same on Earth, of a way that meets the polygon in the turn in which both are written.
+    Places are on the surface, so whoever is inside in degrees is in the box around it."""
+    lon, lat, lon1, lat1, d_lon, _ = degrees
+    way = settle(lon), settle(lat), settle(lon1), settle(lat1), d_lon, lat1 - lat
+    if area.edges:
+        met = meet_ring(area, table, coarse_degrees(area, degrees, 0.0), way, spans)
+    else:
+        met = meet_slabs(area, table, way, spans)
+    return visits_of_edges(area, table, met, way, spans)
+
+
+@njit(cache=True)
+def visits_of_edges(area: Any, table: Any, met: Any, way: Any, spans: Any) -> Any:
+    """The visits by what all edges that matter have said."""
+    _, coordinates, starts, _, _, _ = table
+    x0, y0, _, _, dx, dy = way
     odd0, odd1, on0, on1, cuts = met
     inside0, inside1 = odd0 or on0, odd1 or on1
     if cuts == 0 or (cuts == 1 and inside0 != inside1):

@@ -278,7 +278,7 @@ def earth_bounds(area: Any, vertices: Any) -> bool:
     if not (area.low <= area.high and area.low < inf and area.high > -inf):
         return False
     low, high = surface_box(west, south, east, north)
-    area.west, area.east = west, east
+    area.west, area.east, area.south, area.north = west, east, south, north
     area.x, area.rx = low[0] / 2 + high[0] / 2, high[0] / 2 - low[0] / 2 + 1e-6
     area.y, area.ry = low[1] / 2 + high[1] / 2, high[1] / 2 - low[1] / 2 + 1e-6
     area.z, area.rz = low[2] / 2 + high[2] / 2, high[2] / 2 - low[2] / 2 + 1e-6

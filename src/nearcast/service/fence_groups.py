@@ -1,12 +1,12 @@
 """Fences of subscriptions in groups that share an engine, and what a subscription asks about them.
 
-Fences on one channel with the same filter are a group, so are all who ask the same about a set, or
-about pairs within the same distance.
+`nearcast.fences.groups` says who shares one; so do those who ask about pairs within the same
+distance.
 """
 
 from collections.abc import Iterable
 from math import inf
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,11 +15,12 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.limits import LONGEST_LINGER
 from nearcast.client_protocol.messages import FeatureId
 from nearcast.columns import SlotAllocator
-from nearcast.fences.areas import ENTER_AND_LEAVE, NEVER, FenceColumns
+from nearcast.fences.areas import NEVER
 from nearcast.fences.event_columns import write_events
 from nearcast.fences.events import FENCE_ADDED, FenceEvents
 from nearcast.fences.fence_index import COMES
 from nearcast.fences.fence_state import FenceEngine
+from nearcast.fences.groups import GroupKey, set_group
 from nearcast.fences.near_pairs import NearPairs
 from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Subscription
@@ -33,9 +34,6 @@ KIND_NAMES: tuple[messages.FenceEventName, ...] = (
     "leave", "cross", "enter", "dwell", "inside", "outside",
 )  # fmt: skip
 LINGER = 0.3  # seconds, of a watch, if its client does not say
-# Channel and filter; of a set also its name, kinds, dwell and linger.
-# The distance is that of pairs; 0: none.
-GroupKey: TypeAlias = tuple[str, str | None, str, int, Time, Time, float]
 
 
 class FenceListener(NamedTuple):
@@ -79,12 +77,12 @@ class FenceGroup:
     def __init__(self, number: int, key: GroupKey, earth: bool, most_pairs: int) -> None:
         self.engine = FenceEngine(earth)
         self.number, self.key = number, key
-        self.channel, self.filter, self.set_name = key[:3]
+        self.channel, self.filter, self.set_name = key.channel, key.filter, key.set_name
         self.listeners: dict[int, FenceListener] = {}  # by fence, or by subscription slot if shared
         self.pairs: NearPairs | None = None
-        if key[6]:
-            self.pairs = NearPairs(key[6], most_pairs, key[3], earth)
-        self.shared = bool(self.set_name or key[6])  # by its listeners
+        if key.near:
+            self.pairs = NearPairs(key.near, most_pairs, key.kinds, earth)
+        self.shared = bool(key.set_name or key.near)  # by its listeners
 
     @property
     def rules(self) -> FenceEngine | NearPairs:
@@ -94,12 +92,6 @@ class FenceGroup:
     def who(self, fence: int) -> Iterable[FenceListener]:
         """Whoever listens to this fence."""
         return self.listeners.values() if self.shared else (self.listeners[fence],)
-
-    def with_options(self, columns: FenceColumns) -> FenceColumns:
-        """The fences of a set as this group asks about them."""
-        areas = columns.areas.copy()
-        areas["kinds"], areas["dwell"], areas["linger"] = self.key[3:6]
-        return columns._replace(areas=areas)
 
 
 class FeedNumbers:
@@ -157,13 +149,15 @@ def group_key(subscription: Subscription, options: FenceOptions, linger: float) 
     """Subscriptions with the same key share an engine."""
     condition = None if subscription.filter is None else subscription.filter.text
     if options.near is not None:
-        return subscription.channel, condition, "", kinds_of(options), 0, 0, options.near
+        kinds = kinds_of(options)
+        return GroupKey(subscription.channel, condition, kinds=kinds, near=options.near)
     if not options.fences:
-        return subscription.channel, condition, "", 0, 0, 0, 0.0
-    dwell = NEVER if options.dwell is None else round(options.dwell * SECOND)
-    kinds = kinds_of(options) | ENTER_AND_LEAVE
-    lingers = round(linger * SECOND)
-    return subscription.channel, condition, options.fences, kinds, dwell, lingers, 0.0
+        return GroupKey(subscription.channel, condition)
+    dwell = None if options.dwell is None else round(options.dwell * SECOND)
+    return set_group(
+        subscription.channel, condition, options.fences, kinds_of(options), dwell,
+        round(linger * SECOND),
+    )  # fmt: skip
 
 
 def bounded(leg: Moving) -> Moving:

@@ -19,7 +19,7 @@ from nearcast.fences.areas import FenceColumns, join_columns, select_columns
 from nearcast.fences.feature_areas import areas_of_features
 from nearcast.space.geojson import shape_from_geojson
 from nearcast.space.motion import Time
-from nearcast.space.shapes import Shape
+from nearcast.space.shapes import Shape, ShapeKind
 
 
 class FeatureCollection(Struct, frozen=True, tag="FeatureCollection", tag_field="type"):
@@ -189,4 +189,7 @@ def _read_shape(feature: Mapping[str, Any], limits: Limits, geometry: Geometry) 
         raise ValueError("the type of a fence is Feature")
     if isinstance(feature.get("geometry"), dict):
         check_geometry(feature["geometry"], limits, geometry)
-    return shape_from_geojson(feature, geometry == EARTH)
+    shape = shape_from_geojson(feature, geometry == EARTH)
+    if shape.kind == ShapeKind.POINT:
+        raise ValueError("a Point needs the property radius to be an area")
+    return shape

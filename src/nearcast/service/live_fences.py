@@ -1,10 +1,7 @@
 """Fence events of a live node: retained states are fixes, areas of subscriptions are fences.
 
-`nearcast.fences` decides what happens; here it is decided whom that concerns. Fences on one channel
-with the same filter are a group with one engine, which knows the entities whose state on that
-channel the filter accepts. So are the fences of a set for all who ask the same about it. A state
-that is accepted no longer counts as leaving, and one that is accepted again as coming, so the
-filter and the area are judged alike, at every fix.
+`nearcast.fences` decides what happens, and which fences share an engine (`fences.groups`); here it
+is decided whom that concerns.
 
 Engines know entities by numbers that are not used again while an engine may still have something to
 report about them.
@@ -27,13 +24,14 @@ from nearcast.client_protocol.limits import Limits
 from nearcast.client_protocol.messages import FeatureId
 from nearcast.errors import Refused
 from nearcast.fences.areas import ENTER_AND_LEAVE, Fence, columns_of
-from nearcast.fences.events import (
-    FENCE_ADDED,
-    FENCE_REMOVED,
-    FenceEvents,
-    FenceKind,
-    FixColumns,
-    LeaveReason,
+from nearcast.fences.events import FENCE_ADDED, FenceEvents, FenceKind, FixColumns, LeaveReason
+from nearcast.fences.groups import (
+    GroupKey,
+    entered_or_left,
+    give_fixes,
+    put_area,
+    put_in_set,
+    with_options,
 )
 from nearcast.matching import MATCHERS
 from nearcast.model.subscription import Formula, Subscription, region_evolves
@@ -45,7 +43,6 @@ from nearcast.service.fence_groups import (
     FenceEntity,
     FenceGroup,
     FenceListener,
-    GroupKey,
     InFence,
     bounded,
     group_key,
@@ -102,6 +99,7 @@ class LiveFences:
         # By number: areas that are other ones since a moment, of which no engine knows yet.
         self._moved: dict[int, tuple[Time, FenceGroup, Fence]] = {}
         self._sets: dict[str, FenceSet] = {}
+        self._sets_used: Time = 0  # when one was last changed, or somebody began to follow one
         self._watches = Watches(states, limits.watched)
         self._compared = WatchComparison(states, self._watches)  # with all states
         self._extended: set[int] = set()  # feeds that have had a state with an extent
@@ -172,7 +170,7 @@ class LiveFences:
                 self._end_group(group)
                 self._forget_states()
             raise Refused(
-                f"more than {self._most_pairs} pairs are within {group.key[6]:g} of each other:"
+                f"more than {self._most_pairs} pairs are within {group.key.near:g} of each other:"
                 " a smaller distance, a filter or another channel is needed"
             )
 
@@ -188,6 +186,8 @@ class LiveFences:
     def _begin_fence(self, now: Time, listener: FenceListener) -> list[InFence]:
         active = listener.active
         key = group_key(active.subscription, active.fence_options, active.linger)
+        if active.fence_options.fences:
+            self._sets_used = now
         if self._recording:
             self._recording.begin(now, active)
         known = self._groups.get(key)
@@ -202,7 +202,7 @@ class LiveFences:
                 events = inside_events(group.engine, now)
             else:  # a node that a client was handed over to may not have the set yet
                 columns = (self._sets.get(group.set_name) or FenceSet()).columns()
-                events = group.engine.put_fences(group.with_options(columns), now)
+                events = group.engine.put_fences(with_options(columns, key), now)
         else:
             number = next(self._fence_numbers)
             fence = self._fence(number, active)
@@ -256,12 +256,7 @@ class LiveFences:
             return
         self.advance(now)
         events = self._put(now, group, number, fence)
-        added, removed = events["reason"] == FENCE_ADDED, events["reason"] == FENCE_REMOVED
-        stayed = np.intersect1d(events["entity"][added], events["entity"][removed])
-        events["kind"][added], events["reason"][added] = FenceKind.ENTER, LeaveReason.NONE
-        events["reason"][removed] = LeaveReason.LEFT
-        changed = ~np.isin(events["entity"], stayed) | ~(added | removed)
-        self._report(group, events[changed])
+        self._report(group, entered_or_left(events))
 
     def _apply_moves(self) -> None:
         """Give the engines all areas that have changed."""
@@ -455,9 +450,7 @@ class LiveFences:
     def _put(self, now: Time, group: FenceGroup, number: int, fence: Fence | None) -> FenceEvents:
         if fence is None:
             return group.engine.remove_fences([number], now)
-        if region_evolves(fence.region) or fence.number in group.engine.moving.fences:
-            return group.engine.put_moving([fence], now)
-        return group.engine.put_fences(columns_of([fence], now), now)
+        return put_area(group.engine, now, fence)
 
     def _begin_group(self, key: GroupKey, subscription: Subscription) -> FenceGroup:
         number, earth = next(self._group_numbers), self._geometry == EARTH
@@ -490,6 +483,7 @@ class LiveFences:
         if total > most:
             raise Refused(f"the sets of this node have at most {most} fences")
         self.advance(now)
+        self._sets_used = now
         if self._recording:
             self._recording.change_set(now, name, [one.ids[number] for number in gone], prepared)
         groups = [group for group in self._groups.values() if group.set_name == name]
@@ -503,12 +497,15 @@ class LiveFences:
             self._sets[name] = one
         else:
             self._sets.pop(name, None)
-        for group in groups if numbers else ():
-            events = group.engine.put_fences(group.with_options(columns), now)
-            added = events["reason"] == FENCE_ADDED
-            events["kind"][added], events["reason"][added] = FenceKind.ENTER, LeaveReason.NONE
-            self._report(group, events)
+        for group in groups:
+            put = with_options(columns, group.key)
+            self._report(group, put_in_set(group.engine, now, put))
         return len(one)
+
+    def set_change_time(self, now: Time) -> Time:
+        """When a set may change: each change has a microsecond of its own, and so have those who
+        began to follow a set before, because a trace has no other order."""
+        return max(now, self._sets_used + 1)
 
     def find_set(self, name: str) -> FenceSet | None:
         return self._sets.get(name)
@@ -560,17 +557,17 @@ class LiveFences:
         }
         for group in groups:
             there = on_channel[group.channel]
-            if group.filter is None:
-                some = fixes if there.all() else fixes.part(there)
-                self._take_fixes(group, some)
-            else:
+            passes = None
+            if group.filter is not None:
                 passes = np.zeros(len(channels), np.bool_)
                 passes[accepted.get(group.number, [])] = True
-                self._give_filtered(group, fixes, there, passes)
+                passes = passes[there]
+            self._take_fixes(group, fixes if there.all() else fixes.part(there), passes)
 
-    def _take_fixes(self, group: FenceGroup, fixes: FixColumns) -> None:
+    def _take_fixes(self, group: FenceGroup, fixes: FixColumns, passes: Any) -> None:
         before = group.pairs is not None and group.pairs.overflowed
-        self._report(group, group.rules.fixes(fixes))
+        for events in give_fixes(group.rules, fixes, passes):
+            self._report(group, events)
         if group.pairs is not None and group.pairs.overflowed and not before:
             self._tell_overflow(group, group.listeners.values())
 
@@ -579,30 +576,9 @@ class LiveFences:
         for client, active, _, _ in listeners:
             why = (
                 f"subscription {active.number} tells no pairs any more: more than"
-                f" {self._most_pairs} were within {group.key[6]:g} of each other"
+                f" {self._most_pairs} were within {group.key.near:g} of each other"
             )
             self._errors.append((client, messages.ErrorNotice(why)))
-
-    def _give_filtered(
-        self, group: FenceGroup, fixes: FixColumns, there: Any, passes: Any
-    ) -> None:  # fmt: skip
-        """Fixes that the filter accepts; the others end what the entity was to these fences.
-
-        If an entity has several fixes, they are given in runs, because their order matters.
-        """
-        which = np.flatnonzero(there)
-        parts = [which[passes[which]], which[~passes[which]]]
-        if len(np.unique(fixes.entity[which])) < len(which):
-            parts = np.split(which, np.flatnonzero(np.diff(passes[which].astype(np.int8))) + 1)
-        for part in parts:
-            if not len(part):
-                continue
-            some = fixes.part(part)
-            if passes[part[0]]:
-                self._take_fixes(group, some)
-            else:
-                t = int(some.t[-1])
-                self._report(group, group.rules.withdraw(some.entity, t, LeaveReason.LEFT))
 
     def _fixes(self, made: StatesMade) -> FixColumns:
         heights = [one.request.alt for one in made.accepted]

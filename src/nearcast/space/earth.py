@@ -36,6 +36,7 @@ LEG = 1_000.0  # metres: a straight leg is nowhere more than LEG²/8R, 2 cm, bel
 MOST_VERTICES = 100_000  # of a line on Earth, once divided into such legs
 BOX_MARGIN = 1e-6  # metres: far above what rounding does to 6,400 km, and far below any fix
 SAME = 1e-15  # radians, 6 nm: below the precision of a place
+SURFACE_ROUNDING = 2e-15  # of the radius, 13 nm: what the digits of a place leave open
 OPPOSITE = 1e-9  # radians from the antipode: any direction is as good as another
 
 
@@ -229,6 +230,11 @@ def densify(line: Sequence[tuple[float, float]]) -> list[Ecef]:
 def height_ratio(x: float, y: float, z: float) -> float:
     """How far a place is from the centre of the Earth, as a part of the surface below it: 1."""
     return sqrt((x * x + y * y) / EQUATORIAL_RADIUS**2 + z * z / POLAR_RADIUS**2)
+
+
+def is_on_surface(x: float, y: float, z: float) -> bool:
+    """Is it a place of `ecef`? A place of a plane is that only within some nanometres."""
+    return abs(height_ratio(x, y, z) - 1.0) <= SURFACE_ROUNDING
 
 
 def _on_surface(x: float, y: float, z: float) -> Ecef:

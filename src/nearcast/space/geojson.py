@@ -92,9 +92,14 @@ def _read_polygon(geometry: Mapping[str, Any], properties: Mapping[str, Any], ea
         parts = [_coordinates(geometry, list[list[Position]])]
     else:
         parts = _coordinates(geometry, list[list[list[Position]]])
-    for ring in (ring for part in parts for ring in part):
-        if len(ring) < 4 or ring[0] != ring[-1]:
-            raise ValueError("a ring in GeoJSON has 4 or more positions, the last as the first")
+    for part, rings in enumerate(parts):
+        for number, ring in enumerate(rings):
+            if len(ring) < 4 or ring[0] != ring[-1]:
+                where = f" of part {part}" if len(parts) > 1 else ""
+                raise ValueError(
+                    f"ring {number}{where}: a ring in GeoJSON has 4 or more positions, the last as"
+                    " the first"
+                )
     make = earth_multipolygon if earth else multipolygon
     return make(parts, **_heights(properties, earth))
 

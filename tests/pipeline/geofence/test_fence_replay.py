@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ from nearcast.space.shapes import Shape, disc, point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import FENCE_KINDS
 from nearcast.trace.sinks import MemoryTrace
-from support.examples import examples
+from support.examples import examples, seeds
 from support.fence_oracle import Disc, Fix, Polygon, fix_events, pair_events, transitions
 from support.fence_worlds import NEVER, durations, histories
 from support.fence_worlds import discs as oracle_discs
@@ -76,9 +75,8 @@ def test_expected_events_are_those_of_the_definition(
     assert Counter(event[:-1] for event in replayed(trace, LATE)) == expected
 
 
-# In about one of a hundred such runs live nodes and history differ about an area that moves: most
-# often it touches somebody for a microsecond only, where rounding decides.
-DIFFER = (97, 122, 257, 285)
+# Of these, an area that moves just touches somebody: rounding decides, and must do so once.
+TANGENTS = (97, 122, 257, 285)
 
 
 def differences(seed: int, earth: bool = False) -> tuple[Counter[Any], Counter[Any]]:
@@ -93,20 +91,19 @@ def differences(seed: int, earth: bool = False) -> tuple[Counter[Any], Counter[A
     return told - expected, expected - told - unsettled
 
 
-@pytest.mark.parametrize("seed", [*range(60), 346, 1_616_647_744])
+@seeds([*range(20), *TANGENTS, 346, 1_616_647_744], range(20, 60))
 def test_nothing_is_missed_and_nothing_spurious(seed: int) -> None:
     assert differences(seed) == (Counter(), Counter())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(range(8), range(8, 20))
 def test_nothing_is_missed_on_earth_and_nothing_spurious(seed: int) -> None:
     assert differences(seed, earth=True) == (Counter(), Counter())
 
 
-@pytest.mark.xfail(strict=True, reason="a known fault of areas that move")
-@pytest.mark.parametrize("seed", DIFFER)
-def test_where_areas_move_something_may_be(seed: int) -> None:
-    assert differences(seed) == (Counter(), Counter())
+def test_a_set_that_is_put_at_the_moment_of_its_subscription() -> None:
+    """With a dwell of 0 s, who is inside then dwells at once. It is put a microsecond later."""
+    assert differences(5_262) == (Counter(), Counter())
 
 
 def test_a_waiting_state_that_another_client_replaces_is_none_later() -> None:

@@ -1,40 +1,31 @@
 """The events of which a recorded run should have told: its states go through engines again.
 
-The rules by which events concern subscriptions are those of a live node, written down once more:
-fences of the same channel and filter share an engine, so do all who ask the same about a set. Who
-is inside when a fence begins is no event. A state that a filter accepts no more has left.
+The rules by which events concern subscriptions are those of a live node (`fences.groups`).
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from itertools import count
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from nearcast.columns import writable
-from nearcast.fences.areas import (
-    ENTER_AND_LEAVE,
-    NEVER,
-    Fence,
-    FenceColumns,
-    columns_of,
-)
-from nearcast.fences.events import (
-    CROSS,
-    ENTER,
-    FENCE_ADDED,
-    FENCE_REMOVED,
-    LEAVE,
-    LEFT,
-    NONE,
-    FenceEvents,
-    FixColumns,
-)
+from nearcast.fences.areas import ENTER_AND_LEAVE, NEVER, Fence, columns_of
+from nearcast.fences.events import CROSS, FENCE_ADDED, LEAVE, FenceEvents, FixColumns
 from nearcast.fences.fence_state import FenceEngine
-from nearcast.model.subscription import Filter, region_evolves
+from nearcast.fences.groups import (
+    GroupKey,
+    entered_or_left,
+    give_fixes,
+    put_area,
+    put_in_set,
+    set_group,
+    with_options,
+)
+from nearcast.model.subscription import Filter
 from nearcast.pipeline.geofence.recorded_fences import (
     AreaChanges,
     Change,
@@ -47,7 +38,6 @@ from nearcast.space.motion import Moving, Path, Time
 from nearcast.trace.row_values import plain_attributes
 from nearcast.trace.schema import FENCE_KINDS, LEAVE_REASONS
 
-GroupKey: TypeAlias = tuple[str, str | None, str | None, int, Time | None, Time]
 # Subscriber, subscription, fence of a set, entity, kind, reason, time, end of a crossing, when it
 # was decided, and until when the subscription was in force.
 ExpectedEvent: TypeAlias = tuple[
@@ -134,7 +124,7 @@ class FenceReplay:
     def _sharing(self, key: tuple[str, str | None], base: ReplayedGroup) -> Iterator[ReplayedGroup]:
         yield base
         for other, group in self._of_sets.items():
-            if other[:2] == key:
+            if (other.channel, other.filter) == key:
                 yield group
 
     def _fixes(self, batch: pa.RecordBatch) -> FixColumns:
@@ -202,7 +192,7 @@ class FenceReplay:
             fence = self._fence_numbers[number] = next(self._free_numbers)
             group.listeners[fence] = interest
             assert interest.area is not None
-            events = put_area(group.engine, t, fence, interest, interest.area)
+            events = put_area(group.engine, t, fence_of(fence, interest, interest.area))
             self._report(group, events[events["reason"] != FENCE_ADDED])
             return
         key = group_key(interest)
@@ -215,7 +205,7 @@ class FenceReplay:
         group = self._of_sets[key] = ReplayedGroup(engine, interest.set_name)
         group.listeners[number] = interest
         members = columns_of(list(self._sets.get(interest.set_name, {}).values()), t)
-        events = engine.put_fences(asking(members, interest), t)
+        events = engine.put_fences(with_options(members, key), t)
         self._report(group, events[events["reason"] != FENCE_ADDED])
 
     def _end_interest(self, t: Time, subscription: int) -> None:
@@ -240,26 +230,16 @@ class FenceReplay:
             return
         group = self._single[interest.channel, interest.filter]
         number = self._fence_numbers[change.subscription]
-        events = put_area(group.engine, t, number, interest, change.area)
-        added, removed = events["reason"] == FENCE_ADDED, events["reason"] == FENCE_REMOVED
-        stayed = np.intersect1d(events["entity"][added], events["entity"][removed])
-        stays = np.isin(events["entity"], stayed) & (added | removed)
-        events["kind"][added], events["reason"][added] = ENTER, NONE
-        events["reason"][removed] = LEFT
-        self._report(group, events[~stays])
+        events = put_area(group.engine, t, fence_of(number, interest, change.area))
+        self._report(group, entered_or_left(events))
 
     def _change_set(self, t: Time, change: SetChanges) -> None:
-        """Whoever is in a new fence enters it, and leaves one that is gone."""
         members = self._sets.setdefault(change.name, {})
-        groups = [group for group in self._of_sets.values() if group.set_name == change.name]
-        for group in groups:
-            self._report(group, group.engine.remove_fences(change.gone, t))
-            if change.put:
-                first = next(iter(group.listeners.values()))
-                events = group.engine.put_fences(asking(change.columns, first), t)
-                added = events["reason"] == FENCE_ADDED
-                events["kind"][added], events["reason"][added] = ENTER, NONE
-                self._report(group, events)
+        for key, group in self._of_sets.items():
+            if key.set_name == change.name:
+                self._report(group, group.engine.remove_fences(change.gone, t))
+                put = with_options(change.columns, key)
+                self._report(group, put_in_set(group.engine, t, put))
         for number in change.gone:
             members.pop(number, None)
         members.update(change.put)
@@ -284,47 +264,15 @@ class FenceReplay:
 
 
 def group_key(interest: FenceInterest) -> GroupKey:
-    """Those who ask the same about a set share an engine."""
-    return (
-        interest.channel, interest.filter, interest.set_name, interest.kinds | ENTER_AND_LEAVE,
-        interest.dwell, interest.linger,
+    """Of somebody who asks about a set."""
+    assert interest.set_name is not None
+    return set_group(
+        interest.channel, interest.filter, interest.set_name, interest.kinds, interest.dwell,
+        interest.linger,
     )  # fmt: skip
 
 
-def asking(columns: FenceColumns, interest: FenceInterest) -> FenceColumns:
-    """These fences, as somebody asks about them."""
-    areas = columns.areas.copy()
-    areas["kinds"] = interest.kinds | ENTER_AND_LEAVE
-    areas["dwell"] = NEVER if interest.dwell is None else interest.dwell
-    areas["linger"] = interest.linger
-    return columns._replace(areas=areas)
-
-
-def put_area(
-    engine: FenceEngine, t: Time, number: int, interest: FenceInterest, area: Moving | Path
-) -> FenceEvents:
+def fence_of(number: int, interest: FenceInterest, area: Moving | Path) -> Fence:
     """The area of a subscription as a fence."""
     kinds = interest.kinds | ENTER_AND_LEAVE
-    fence = Fence(number, area, kinds, interest.dwell, interest.linger)
-    if region_evolves(area) or number in engine.moving.fences:
-        return engine.put_moving([fence], t)
-    return engine.put_fences(columns_of([fence], t), t)
-
-
-def give_fixes(engine: FenceEngine, fixes: FixColumns, passes: Any) -> Iterator[FenceEvents]:
-    """Fixes that pass a filter (None: there is none); the others end what their entities were.
-
-    They are given in runs, because the order of those of one entity matters.
-    """
-    if passes is None:
-        yield engine.fixes(fixes)
-        return
-    cuts = np.flatnonzero(np.diff(passes.astype(np.int8))) + 1
-    for part in np.split(np.arange(len(passes)), cuts):
-        if passes[part[0]]:
-            yield engine.fixes(fixes.part(part))
-            continue
-        for number, t in zip(fixes.entity[part].tolist(), fixes.t[part].tolist(), strict=True):
-            if engine.due() < t:
-                yield engine.advance(t - 1)
-            yield engine.withdraw([number], t, LEFT)
+    return Fence(number, area, kinds, interest.dwell, interest.linger)
