@@ -18,7 +18,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, line
 from nearcast.space.shapes import LARGEST, Shape, ShapeKind, ball, box, cuboid, disc, point
-from support.examples import examples
+from support.examples import crossed, examples
 from support.matcher_histories import answers, histories, play
 
 ENGINES = [pytest.param(MATCHERS[name], id=name) for name in EXACT if name != "scan"]
@@ -106,8 +106,7 @@ def random_subscriptions(rng: Random, n: int, dims: int, spread: str) -> list[Su
 
 
 @pytest.mark.parametrize("make", ENGINES)
-@pytest.mark.parametrize("dims", [2, 3])
-@pytest.mark.parametrize("spread", ["uniform", "burning", "sizes", "far"])
+@crossed("dims, spread", [2, 3], ["uniform", "burning", "sizes", "far"])
 def test_hundreds_of_moving_subscriptions_match_exactly_what_the_scan_matches(
     make: Callable[[], Matcher], dims: int, spread: str
 ) -> None:

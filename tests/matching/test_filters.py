@@ -49,7 +49,8 @@ def predicate(draw: st.DrawFn) -> str:
     return f"{name} {operator} {draw(ANY_NUMBER if kind == 'number' else ANY_MOVING)}"
 
 
-FILTERS = st.lists(predicate(), min_size=1, max_size=4).map(", ".join)
+CLAUSES = st.lists(predicate(), min_size=1, max_size=3).map(" or ".join)
+FILTERS = st.lists(predicate() | CLAUSES, min_size=1, max_size=4).map(", ".join)
 VALUES = st.one_of(
     st.sampled_from(TEXTS),
     st.booleans(),

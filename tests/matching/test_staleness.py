@@ -28,13 +28,15 @@ class PeriodicRule:
     def __init__(self, interval: int) -> None:
         self.interval, self.now = interval, 0
         self.versions: dict[int, tuple[Subscription, int, int]] = {}  # made when, due when
+        self.intervals: dict[int, int] = {}
 
-    def put(self, subscription: Subscription) -> None:
+    def put(self, subscription: Subscription, interval: int | None) -> None:
+        interval = self.intervals[subscription.id] = interval or self.interval
         submitted = subscription.region.since
         made = max(submitted, self.now)
-        due = submitted + self.interval
+        due = submitted + interval
         while due <= made:
-            due += self.interval
+            due += interval
         self.versions[subscription.id] = subscription, made, due
 
     def drop(self, subscription: int) -> None:
@@ -46,7 +48,7 @@ class PeriodicRule:
             if due <= now:
                 made = now
             while due <= now:
-                due += self.interval
+                due += self.intervals[subscription.id]
             self.versions[subscription.id] = subscription, made, due
 
     def due(self) -> int | None:
@@ -85,10 +87,12 @@ class CachedRule:
     def __init__(self, threshold: int) -> None:
         self.threshold = threshold
         self.subscriptions: dict[int, Subscription] = {}
+        self.thresholds: dict[int, int] = {}
         self.made: dict[int, int] = {}
         self.evaluations = 0
 
-    def put(self, subscription: Subscription) -> None:
+    def put(self, subscription: Subscription, threshold: int | None) -> None:
+        self.thresholds[subscription.id] = self.threshold if threshold is None else threshold
         self.subscriptions[subscription.id] = subscription
         self.made.pop(subscription.id, None)
 
@@ -104,12 +108,12 @@ class CachedRule:
             else:
                 items = half.filter.parsed.items if half.filter else ()
                 covered = all(item.attribute in publication.attributes for item in items)
-                made = self.made.get(subscription.id)
-                if covered and (made is None or abs(at - made) > self.threshold):
+                made, threshold = self.made.get(subscription.id), self.thresholds[subscription.id]
+                if covered and (made is None or abs(at - made) > threshold):
                     self.made[subscription.id] = made = at
                     self.evaluations += 1
                 moment = at if made is None else made
-                assert not covered or abs(at - moment) <= self.threshold
+                assert not covered or abs(at - moment) <= threshold
             if wants(subscription, publication, moment):
                 found.append(subscription.id)
         return sorted(found)
@@ -127,6 +131,7 @@ ACTS = st.lists(
     max_size=25,
 )
 DELAYS = st.sampled_from([SECOND // 50, SECOND // 3, SECOND, 7 * SECOND])
+OWN = (None, SECOND // 20, 2 * SECOND, None)  # intervals and thresholds that subscribers choose
 
 
 @examples(60)
@@ -138,8 +143,8 @@ def test_periodic_answers_with_versions_that_are_one_interval_old_at_most(
     for act, argument in history:
         match act, argument:
             case "put", Subscription() as subscription:
-                engine.put(subscription)
-                rule.put(subscription)
+                engine.put(subscription, OWN[subscription.id % len(OWN)])
+                rule.put(subscription, OWN[subscription.id % len(OWN)])
             case "drop", int(subscription_id):
                 engine.drop(subscription_id)
                 rule.drop(subscription_id)
@@ -160,8 +165,8 @@ def test_cached_answers_with_versions_that_are_one_threshold_old_at_most(
     for act, argument in history:
         match act, argument:
             case "put", Subscription() as subscription:
-                engine.put(subscription)
-                rule.put(subscription)
+                engine.put(subscription, OWN[subscription.id % len(OWN)])
+                rule.put(subscription, OWN[subscription.id % len(OWN)])
             case "drop", int(subscription_id):
                 engine.drop(subscription_id)
                 rule.drop(subscription_id)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.errors import FormulaError
+from nearcast.model import predicates
 from nearcast.model.expressions import Boolean, Call, Number, Text, Value, Variable
 from nearcast.model.predicates import (
     EVERY_NUMBER,
@@ -23,8 +24,10 @@ from nearcast.model.predicates import (
     Predicates,
     accepts,
     box_at,
+    freeze_tests,
     others,
     parse,
+    run_frozen_tests,
     spatial,
 )
 from nearcast.space.shapes import BOX, DISC, POINT, ShapeKind, overlap
@@ -116,6 +119,53 @@ def test_predicates_are_split_into_the_region_and_the_filter() -> None:
     assert [item.attribute for item in others(parsed)] == ["kind", "y.z"]
 
 
+def test_or_binds_closer_than_the_comma_with_or_without_parentheses() -> None:
+    a, b, c, d = (Predicate(name, "<", Number(1.0)) for name in "abcd")
+    assert parse("a < 1 or b < 1") == Predicates((), ((a, b),))
+    for text in (
+        "a < 1, b < 1 or c < 1, d < 1",
+        "{a < 1, (b < 1 or c < 1), (d < 1)}",
+        "(a < 1), (b < 1) or (c < 1), d < 1",
+    ):
+        assert parse(text) == Predicates((a, d), ((b, c),))
+        assert parse(text).clauses == ((a,), (d,), (b, c))
+    assert parse("(a < 1 or b < 1) or c < 1 or (d < 1)").choices == ((a, b, c, d),)
+    assert parse("a < 1 or b < 1 + t").evolves
+
+
+CLAUSES = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["<", ">=", "=="]), st.integers(0, 3)),
+        min_size=1,
+        max_size=3,
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@examples(100)
+@given(clauses=CLAUSES, attributes=st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)))
+def test_of_each_clause_one_predicate_must_hold(
+    clauses: list[list[tuple[str, str, int]]], attributes: dict[str, Value]
+) -> None:
+    text = ", ".join(" or ".join(f"{n} {sign} {k}" for n, sign, k in each) for each in clauses)
+    holds = all(
+        any(n in attributes and naive_holds(attributes[n], sign, k) for n, sign, k in each)
+        for each in clauses
+    )
+    assert accepts(parse(text), attributes, 0.0) is holds
+    assert run_frozen_tests(freeze_tests(parse(text), 0.0), attributes) is holds
+
+
+def test_a_choice_without_a_value_leaves_the_other() -> None:
+    parsed = parse("n < 1 / t or m == 2")
+    assert predicates.test_attributes(parsed, {"n": 1, "m": 2}, 0.0) is True
+    assert predicates.test_attributes(parsed, {"n": 1, "m": 3}, 0.0) is None
+    assert predicates.test_attributes(parsed, {"m": 3}, 0.0) is False
+    assert predicates.test_attributes(parsed, {"n": "one", "m": 3}, 1.0) is None
+
+
 def test_only_predicates_with_t_evolve() -> None:
     assert parse("x < 3, y < max(1, 2 - t)").evolves
     assert [item.evolves for item in parse("x < 3, y < max(1, 2 - t)").items] == [False, True]
@@ -161,6 +211,13 @@ def test_predicates_are_plain_values_even_after_use() -> None:
         ("{x < 1} ,", 8, "expected ',' or the end, found ','"),
         ("(x < 1", 6, "expected ')', found the end"),
         ("((x < 1))", 1, "expected an attribute, found '('"),
+        ("n < 1 or", 8, "expected an attribute, found the end"),
+        ("n < 1 or (m > 2", 15, "expected ')', found the end"),
+        ("(n < 1 or (m > 2))", 10, "expected an attribute, found '('"),
+        ("n < 1 or, m > 2", 8, "expected an attribute, found ','"),
+        ("or < 1", 0, "expected an attribute, found 'or'"),
+        ("n < or", 4, "unknown name 'or'"),
+        ("n < 1, m > 2 or x < 3", 7, "x, y and z have no `or`: subscribe to each part of a region"),
         ("n < 1, x != 3", 9, "x cannot be compared with !="),
         ('x != "a"', 2, "x cannot be compared with !="),
         ('y == "a"', 5, "y can only be compared with numbers"),

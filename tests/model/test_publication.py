@@ -31,7 +31,7 @@ def region_now(subscription: Subscription, p: int) -> Shape:
     s, v, g = leg.shape, leg.velocity, leg.growth
     x, y, z = (c + w * seconds for c, w in zip((s.x, s.y, s.z), v, strict=True))
     rx, ry, rz = (max(0.0, r + w * seconds) for r, w in zip((s.rx, s.ry, s.rz), g, strict=True))
-    return Shape(s.kind, x, y, z, rx, ry, rz)
+    return Shape(s.kind, x, y, z, rx, ry, rz, s.outline)
 
 
 def should_receive(subscription: Subscription, publication: Publication, at: int) -> bool:
@@ -44,7 +44,7 @@ def should_receive(subscription: Subscription, publication: Publication, at: int
     if isinstance(region, Formula):
         seconds = max(0, at - region.since) / 1e6
         zone = predicates.box_at(predicates.parse(region.text), seconds)
-        if zone is None or not zone.touches(s.kind, s.x, s.y, s.z, s.rx, s.ry, s.rz):
+        if zone is None or not zone.touches_shape(s):
             return False
     elif not region_now(subscription, at).touches(s):
         return False

@@ -49,6 +49,8 @@ def filter_holds(text: str, attributes: dict[str, Value], t: float) -> bool:
             return isinstance(weight, int) and weight <= 5 + t and ripe is True
         case 3:
             return isinstance(kind, str) and kind != "pear"
+        case 4:
+            return kind == "pear" or (isinstance(weight, int) and weight > 5 - t)
     raise AssertionError(f"{text} is new; say here what it means")
 
 

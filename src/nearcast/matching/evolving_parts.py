@@ -4,6 +4,8 @@
 index, from those that do. A `Snapshot` is what the latter were at one moment.
 """
 
+from itertools import compress
+from operator import not_
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -26,7 +28,9 @@ from nearcast.space.shapes import EVERYWHERE
 def has_fault(subscription: Subscription, at: Time) -> bool:
     """Does it want nothing then because a bound has no value?"""
     picture = snapshot(subscription, at)
-    return not picture.valued or any(bound is None for *_, bound in picture.tests)
+    return not picture.valued or any(
+        all(bound is None for *_, bound in clause) for clause in picture.tests
+    )
 
 
 class SplitSubscription(NamedTuple):
@@ -53,8 +57,10 @@ def split_evolving(subscription: Subscription) -> SplitSubscription:
     if subscription.filter is not None:
         since = subscription.filter.since
         parts = predicates.parse_with_text(subscription.filter.text)
-        evolving_text = ", ".join(piece for piece, predicate in parts if predicate.evolves)
-        still_text = ", ".join(piece for piece, predicate in parts if not predicate.evolves)
+        changes = [any(one.evolves for one in clause) for _, clause in parts]
+        pieces = [piece for piece, _ in parts]
+        evolving_text = ", ".join(compress(pieces, changes))
+        still_text = ", ".join(compress(pieces, map(not_, changes)))
         changing = Filter(evolving_text, since) if evolving_text else None
         lasting = Filter(still_text, since) if still_text else None
     still = None

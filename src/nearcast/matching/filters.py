@@ -1,9 +1,10 @@
 """Filters as tables that a kernel can test, without a Python call for each pair.
 
 A filter is a sequence of tests, one for each predicate: a column of an attribute, an operator and a
-bound. A bound that changes with time has a program (`formula_vm`), which runs once for each moment,
-not for each pair. The attributes of a batch become values once, and only those that some filter
-uses. Text is compared as UTF-8, whose order is that of code points, as Python's.
+bound. Of tests that are tied by OR, one must hold. A bound that changes with time has a program
+(`formula_vm`), which runs once for each moment, not for each pair. The attributes of a batch become
+values once, and only those that some filter uses. Text is compared as UTF-8, whose order is that of
+code points, as Python's.
 
 `residual_check.check_residual` is the oracle. The kernel leaves to it what floats cannot represent:
 integers beyond 2**53.
@@ -45,6 +46,7 @@ NUMBER, TRUTH, TEXT, ODD = 1, 2, 3, 4
 EXACT = 2**53  # whole numbers up to here are floats without rounding
 # An operator is a set of bits: may the value be less than the bound (1), equal (2), greater (4)?
 OPERATORS = {"<": 1, "<=": 3, ">": 4, ">=": 6, "==": 2, "!=": 5}
+OR = 8  # a further bit: this test holds, or the next one
 NO, YES, FAULT, UNDECIDED = 0, 1, 2, 3
 BYTES_A_STEP = 8  # of text, compared in one step
 OUTLINE_BYTES_A_STEP = 64  # four vertices
@@ -104,7 +106,7 @@ def count_outline_steps(region: Moving | Path) -> StepCount:
 def count_text_steps(text: str) -> StepCount:
     """The same for the text of a formula or a filter."""
     predicates = parse(text)
-    sides, pair = spatial(predicates), len(predicates.items)
+    sides, pair = spatial(predicates), sum(map(len, predicates.clauses))
     moment = count_instructions(compile_region(predicates)) if sides else 0
     for predicate in others(predicates):
         expression = predicate.expression
@@ -139,8 +141,13 @@ class Filters:
         key = condition.text, condition.since if predicates.evolves else 0
         start = self._starts.get(key)
         if start is None:
-            head = (NEVER, 0.0, condition.since, 0, len(predicates.items), 0, 0)
-            start = self.tests.put([head, *map(self._test, predicates.items)])
+            tests = [
+                self._test(one, 0 if one is clause[-1] else OR)
+                for clause in predicates.clauses
+                for one in clause
+            ]
+            head = (NEVER, 0.0, condition.since, 0, len(tests), 0, 0)
+            start = self.tests.put([head, *tests])
             self._starts[key], self._keys[start], self._users[start] = start, key, 0
         self._users[start] += 1
         return start
@@ -162,9 +169,9 @@ class Filters:
             self._leave(int(test["column"]))
         self.tests.remove(start)
 
-    def _test(self, predicate: Predicate) -> tuple[Any, ...]:
+    def _test(self, predicate: Predicate, tied: int) -> tuple[Any, ...]:
         expression, column = predicate.expression, self._enter(predicate.attribute)
-        operator = OPERATORS[predicate.operator]
+        operator = OPERATORS[predicate.operator] | tied
         if isinstance(expression, Text):
             text = expression.value.encode()
             where = self.texts.put(np.frombuffer(text or b"\0", np.uint8))
@@ -268,24 +275,31 @@ def test_filter(
 ) -> int:
     """What `predicates.test_attributes` says, or UNDECIDED. `seen`: where the publication's values
     are."""
+    clause = NO  # of tests that are tied: YES if one holds, else the greatest of their outcomes
     for k in range(start + 1, start + 1 + tests[start].column):
         test = tests[k]
         place = seen[test.column]
-        if not (begin <= place < end and values[place].column == test.column):
-            return NO  # it has no such attribute
-        one = values[place]
-        if one.kind == ODD:
-            return UNDECIDED
-        if one.kind != test.kind or test.bound != test.bound:
-            return FAULT
-        if test.kind == TEXT:
-            order = compare_texts(
-                texts, one.text, one.length, bound_texts, test.text, test.length
-            )  # fmt: skip
-        else:
-            order = (one.number > test.bound) - (one.number < test.bound)
-        if not test.operator & (2 << order if order >= 0 else 1):
-            return NO
+        outcome = NO
+        if begin <= place < end and values[place].column == test.column:  # it has the attribute
+            one = values[place]
+            if one.kind == ODD:
+                outcome = UNDECIDED
+            elif one.kind != test.kind or test.bound != test.bound:
+                outcome = FAULT
+            else:
+                if test.kind == TEXT:
+                    order = compare_texts(
+                        texts, one.text, one.length, bound_texts, test.text, test.length
+                    )  # fmt: skip
+                else:
+                    order = (one.number > test.bound) - (one.number < test.bound)
+                if test.operator & (2 << order if order >= 0 else 1):
+                    outcome = YES
+        clause = YES if outcome == YES or clause == YES else max(clause, outcome)
+        if not test.operator & OR:
+            if clause != YES:
+                return clause
+            clause = NO
     return YES
 
 

@@ -10,7 +10,9 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nearcast.model.evolution import Evolution
 from nearcast.model.publication import Publication
+from nearcast.model.rates import check_rates
 from nearcast.model.subscription import (
     Filter,
     Formula,
@@ -53,9 +55,12 @@ class Subscribe(Struct, frozen=True):
     channel: str = ""
     echo: bool = False
     variables: dict[str, float] = {}
+    evolution: Evolution | None = None  # for brokers
+    rates: tuple[tuple[float, float], ...] = ()  # for overlays whose peers send to each other
 
     def __post_init__(self) -> None:
         check_variables(self.variables)
+        check_rates(self.rates, self.region)
         if isinstance(self.region, str):
             Formula(bind(self.region, self.variables))
         if isinstance(self.filter, str):
@@ -75,6 +80,7 @@ class Subscribe(Struct, frozen=True):
             condition.stamped(now) if condition else None,
             self.channel,
             self.echo,
+            self.evolution,
         )
 
     def moved(self, region: Region) -> "Subscribe":
@@ -133,6 +139,14 @@ class Publish(Struct, frozen=True):
         return Publication(
             self.publication, node, now, self.shape, self.channel, self.attributes, self.payload
         )
+
+
+class SendDirect(Struct, frozen=True):
+    """Send a message to one entity. Hosts carry it from peer to peer; no protocol knows of it."""
+
+    message: PublicationId
+    to: NodeId
+    payload: bytes = b""
 
 
 class Leave(Struct, frozen=True):

@@ -121,7 +121,7 @@ _NAMED: dict[str, Callable[..., float]] = {
     "sqrt": sqrt,
 }
 FUNCTIONS: Mapping[str, Callable[..., float]] = _OPERATORS | _NAMED
-RESERVED = frozenset({TIME, "true", "false", *_NAMED})  # not allowed as variables
+RESERVED = frozenset({TIME, "true", "false", "or", *_NAMED})  # not allowed as variables
 
 # Division by zero or overflow, sqrt(-1) or sin(inf).
 _NO_VALUE = (ArithmeticError, ValueError)

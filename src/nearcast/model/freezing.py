@@ -36,20 +36,22 @@ def freeze(subscription: Subscription, t: Time) -> Subscription | None:
 
 
 def _freeze_text(evolving: _Text, t: Time) -> _Text | None:
-    """The predicates with constants for bounds; None: one of them has no value then.
+    """The predicates with constants for bounds; None: one of them has no value then, and no other
+    will do instead.
 
     A number may be longer than its expression. A filter that would be longer than a text may be
     stays as it is; a region always fits.
     """
     if not evolving.parsed.evolves:
         return replace(evolving, since=0)
-    seconds, items = seconds_since(evolving.since, t), []
-    for item in evolving.parsed.items:
-        bound = item.evaluate(seconds)
-        if bound is None:
+    seconds, clauses = seconds_since(evolving.since, t), []
+    for clause in evolving.parsed.clauses:
+        bounds = [(one, one.evaluate(seconds)) for one in clause]
+        written = [write_predicate(one, bound) for one, bound in bounds if bound is not None]
+        if not written:
             return None
-        items.append(write_predicate(item, bound))
-    text = ", ".join(items)
+        clauses.append(" or ".join(written))
+    text = ", ".join(clauses)
     return evolving if len(text) > MAX_LENGTH else replace(evolving, text=text, since=0)
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions as predicates: `x >= -3 + t, x <= 3 + t, kind == "apple", ripe == true`.
+"""Subscriptions as predicates: `x >= -3 + t, x <= 3 + t, kind == "apple" or ripe == true`.
 
 A predicate compares an attribute with an expression, which may change with the seconds `t` since
 submission: the evolving subscriptions of [Evolving] section 2. Predicates over x, y and z describe
@@ -7,7 +7,8 @@ text, so `parse` remembers what it has read.
 
     predicates = list | "{" list "}"
     list       = item { "," item }
-    item       = predicate | "(" predicate ")"
+    item       = choice { "or" choice }
+    choice     = predicate | "(" predicate { "or" predicate } ")"
     predicate  = attribute ("<" | "<=" | ">" | ">=" | "==" | "!=") expression
 """
 
@@ -74,34 +75,48 @@ class Predicate(Struct, frozen=True, dict=True):
         return None if self.evolves else self.evaluate(0.0)
 
 
+Clause: TypeAlias = tuple[Predicate, ...]  # one of them must hold
 # One end of an interval as a function of time, and whether it is strict.
 _Side: TypeAlias = tuple[Evaluator, bool]
 
 
 class Predicates(Struct, frozen=True, dict=True):
-    """A subscription's predicates, in the order they were written; all must hold."""
+    """A subscription's predicates, in the order they were written.
+
+    All `items` must hold, and one predicate at least of each of the `choices`. So whoever looks for
+    what a publication needs at the least may look at the items alone.
+    """
 
     items: tuple[Predicate, ...]
+    choices: tuple[Clause, ...] = ()  # of two predicates or more
+
+    @cached_property
+    def clauses(self) -> tuple[Clause, ...]:
+        """Of each, one predicate at least must hold: items, then choices."""
+        return *((item,) for item in self.items), *self.choices
 
     @cached_property
     def evolves(self) -> bool:
         """Does any bound change by itself as time goes by?"""
-        return any(predicate.evolves for predicate in self.items)
+        return any(predicate.evolves for clause in self.clauses for predicate in clause)
 
     # Computed once, because matching needs them often.
 
     @cached_property
     def _spatial(self) -> tuple[Predicate, ...]:
-        return tuple(item for item in self.items if item.attribute in AXES)
+        return tuple(one for clause in self.clauses for one in clause if one.attribute in AXES)
 
     @cached_property
     def _others(self) -> tuple[Predicate, ...]:
-        return tuple(item for item in self.items if item.attribute not in AXES)
+        return tuple(one for clause in self.clauses for one in clause if one.attribute not in AXES)
 
     @cached_property
-    def _tests(self) -> tuple[tuple[str, Callable[..., bool], Evaluator], ...]:
+    def _tests(self) -> tuple[tuple[tuple[str, Callable[..., bool], Evaluator], ...], ...]:
+        """By clause; of a formula, whose predicates are over x, y and z, there are none."""
         return tuple(
-            (item.attribute, COMPARISONS[item.operator], item.evaluate) for item in self._others
+            tuple((one.attribute, COMPARISONS[one.operator], one.evaluate) for one in clause)
+            for clause in self.clauses
+            if clause[0].attribute not in AXES
         )
 
     @cached_property
@@ -123,30 +138,50 @@ def parse(text: str, variables: frozenset[str] = frozenset()) -> Predicates:
 
     Only those without variables have values: `variables.bind` writes numbers in their places.
     """
-    return Predicates(tuple(predicate for _, predicate in parse_with_text(text, variables)))
+    clauses = [clause for _, clause in parse_with_text(text, variables)]
+    return Predicates(
+        tuple(clause[0] for clause in clauses if len(clause) == 1),
+        tuple(clause for clause in clauses if len(clause) > 1),
+    )
 
 
-def parse_with_text(
-    text: str, variables: frozenset[str] = frozenset()
-) -> list[tuple[str, Predicate]]:
-    """Each predicate with its part of the text."""
+def parse_with_text(text: str, variables: frozenset[str] = frozenset()) -> list[tuple[str, Clause]]:
+    """Each clause with its part of the text."""
     parser = ExpressionParser(text, variables)
     braced = parser.accept("{")
-    items: list[tuple[str, Predicate]] = []
-    while not items or parser.accept(","):
+    clauses: list[tuple[str, Clause]] = []
+    number = 0
+    while not clauses or parser.accept(","):
         begin = parser.token.position
-        if len(items) == MAX_PREDICATES:
-            raise parser.error(f"more than {MAX_PREDICATES} predicates", begin)
-        predicate = _parse_predicate(parser)
-        items.append((text[begin : parser.taken], predicate))
+        clause = _parse_clause(parser, MAX_PREDICATES - number)
+        number += len(clause)
+        clauses.append((text[begin : parser.taken], clause))
     if braced:
         parser.expect("}")
     parser.take_kind("end", "',' or the end")
-    return items
+    return clauses
+
+
+def _parse_clause(parser: ExpressionParser, room: int) -> Clause:
+    """Predicates with `or` between them, some of which may be in parentheses together."""
+    found: list[Predicate] = []
+    wrapped, first = False, parser.token.position
+    while not found or parser.accept("or"):
+        begin = parser.token.position
+        opened = not wrapped and parser.accept("(")
+        wrapped = wrapped or opened
+        if len(found) == room:
+            raise parser.error(f"more than {MAX_PREDICATES} predicates", begin)
+        found.append(_parse_predicate(parser))
+        if wrapped and parser.token.text != "or":
+            parser.expect(")")
+            wrapped = False
+    if len(found) > 1 and any(one.attribute in AXES for one in found):
+        raise parser.error("x, y and z have no `or`: subscribe to each part of a region", first)
+    return tuple(found)
 
 
 def _parse_predicate(parser: ExpressionParser) -> Predicate:
-    wrapped = parser.accept("(")
     if parser.token.text in RESERVED:
         raise parser.expected("an attribute")
     attribute = parser.take_kind("name", "an attribute").text
@@ -159,8 +194,6 @@ def _parse_predicate(parser: ExpressionParser) -> Predicate:
         raise parser.error(f"{attribute} cannot be compared with !=", comparison.position)
     if attribute in AXES and isinstance(expression, Text | Boolean):
         raise parser.error(f"{attribute} can only be compared with numbers", position)
-    if wrapped:
-        parser.expect(")")
     return Predicate(attribute, comparison.text, expression)
 
 
@@ -202,33 +235,47 @@ def test_attributes(
     predicates: Predicates, attributes: Mapping[str, Value], t: float
 ) -> bool | None:
     """As `accepts`; None if it is no because of a fault: no value at `t`, or a clash of types."""
-    for attribute, compare, evaluate in predicates._tests:
-        value, bound = attributes.get(attribute), evaluate(t)
-        if not _comparable(value, bound):
-            return False if value is None else None
-        if not compare(value, bound):
-            return False
+    for clause in predicates._tests:
+        outcome: bool | None = False
+        for attribute, compare, evaluate in clause:
+            one = _test(attributes.get(attribute), compare, evaluate(t))
+            if one:
+                break
+            outcome = None if one is None else outcome
+        else:
+            return outcome
     return True
 
 
-FrozenTests: TypeAlias = tuple[tuple[str, Callable[..., bool], Value | None], ...]
+def _test(value: Value | None, compare: Callable[..., bool], bound: Value | None) -> bool | None:
+    if not _comparable(value, bound):
+        return False if value is None else None
+    return compare(value, bound)
+
+
+# By clause.
+FrozenTests: TypeAlias = tuple[tuple[tuple[str, Callable[..., bool], Value | None], ...], ...]
 
 
 def freeze_tests(predicates: Predicates, t: float) -> FrozenTests:
     """The tests of attributes with the bounds that they have at `t`: they evolve no more."""
     return tuple(
-        (attribute, compare, evaluate(t)) for attribute, compare, evaluate in predicates._tests
+        tuple((attribute, compare, evaluate(t)) for attribute, compare, evaluate in clause)
+        for clause in predicates._tests
     )
 
 
 def run_frozen_tests(tests: FrozenTests, attributes: Mapping[str, Value]) -> bool | None:
     """As `test_attributes`, with frozen tests."""
-    for attribute, compare, bound in tests:
-        value = attributes.get(attribute)
-        if not _comparable(value, bound):
-            return False if value is None else None
-        if not compare(value, bound):
-            return False
+    for clause in tests:
+        outcome: bool | None = False
+        for attribute, compare, bound in clause:
+            one = _test(attributes.get(attribute), compare, bound)
+            if one:
+                break
+            outcome = None if one is None else outcome
+        else:
+            return outcome
     return True
 
 

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from nearcast.model import predicates
+from nearcast.model.evolution import Evolution
 from nearcast.space.motion import FOREVER, LATEST, Moving, Path, Time
 from nearcast.space.shapes import Shape
 
@@ -93,6 +94,7 @@ class Subscription(Struct, frozen=True, array_like=True):
     filter: Filter | None = None
     channel: str = ""
     echo: bool = False  # True: also receive the own publications
+    evolution: Evolution | None = None  # how brokers follow it; None: as they are set
 
     def __post_init__(self) -> None:
         check_text("a channel", self.channel)
