@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nearcast.model.evolution import Evolution
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.protocols.brokers.covering import (
@@ -95,6 +96,22 @@ def test_channels_and_filters_must_be_covered_too() -> None:
     assert covers(interest(BIG, "weight > 3"), replace(still, filter=Filter("weight > 3", 9)))
     growing = interest(LITTLE, "weight > t")
     assert not covers(interest(BIG, "weight > t"), replace(growing, filter=Filter("weight > t", 9)))
+
+
+def test_what_moves_alike_covers_only_what_brokers_follow_in_the_same_way() -> None:
+    """A version of half a second ago misses what an exact one wants."""
+    going = Moving(box(0, 0, 9, 9), (1.0, 0.0, 0.0))
+    often, seldom = Evolution("periodic", SECOND), Evolution("periodic", 9 * SECOND)
+    for region, text in ((going, None), (BIG, "weight > t")):
+        for a, b in ((often, seldom), (Evolution("lazy"), often), (None, often)):
+            one = replace(interest(region, text), evolution=a)
+            other = replace(interest(region, text), evolution=b)
+            assert covers(one, one)
+            assert not covers(one, other)
+            assert not covers(other, one)
+    still = replace(interest(BIG, "weight > 3"), evolution=seldom)
+    assert covers(still, interest(BIG, "weight > 3"))
+    assert covers(still, replace(interest(LITTLE, "weight > 3"), evolution=often))
 
 
 # Regions that do cover each other now and then.

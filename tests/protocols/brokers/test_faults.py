@@ -59,10 +59,10 @@ def tables(net: BrokerNetwork) -> list[object]:
 # Crash and reconnection.
 
 
-@pytest.mark.parametrize("pause", [0, 2 * DELAY, 150_000, LONG])
+@pytest.mark.parametrize("pause", [0, 2 * DELAY, 150_000])
 @pytest.mark.parametrize("covering", ["off", "active"])
 def test_a_broker_that_returns_learns_everything_anew(pause: int, covering: str) -> None:
-    """Whether or not anybody noticed that it was away."""
+    """If nobody noticed that it was away; else others have linked around it (test_relinking)."""
     net = BrokerNetwork((0, 2), brokers=3, topology="line", covering=covering, **ALIVE)
     net.obey(0, Subscribe(7, HERE), then=LONG)
     before = tables(net)
@@ -86,23 +86,24 @@ def test_a_broker_that_returns_at_once_needs_no_heartbeat_to_learn_everything() 
     assert net.kinds()["brokers.Inventory"] == 0
 
 
-def test_while_a_broker_is_down_its_parts_go_on_by_themselves() -> None:
+def test_while_a_broker_is_down_the_others_go_on_without_it() -> None:
     net = BrokerNetwork((0, 3, 2), brokers=4, topology="line", **ALIVE)
     for entity in (0, 2, 3):
         net.obey(entity, Subscribe(entity, HERE), then=LONG)
     net.crash(B[1])
     net.run(LONG)
-    assert list(net.broker(0).routes.entries) == [(0, 0)]
-    assert sorted(net.broker(2).routes.entries) == [(2, 2), (3, 3)]
     assert (B[0], B[1]) in net.notes("unlinked")
+    assert (B[2], B[0]) in net.notes("linked")
+    for number in (0, 2, 3):
+        assert sorted(net.broker(number).routes.entries) == [(0, 0), (2, 2), (3, 3)]
     net.obey(2, Publish(1, point(0, 0)), then=LONG)
-    assert net.delivered() == [(1, 3)]
+    assert sorted(net.delivered()) == [(1, 0), (1, 3)]
     net.obey(3, Move(3, THERE), then=LONG)
     net.restart(1)
     net.run(LONG)
     net.obey(0, Publish(2, point(0, 0)), then=LONG)
     net.obey(0, Publish(3, point(100, 0)), then=LONG)
-    assert net.delivered() == [(1, 3), (2, 2), (3, 3)]
+    assert sorted(net.delivered()) == [(1, 0), (1, 3), (2, 2), (3, 3)]
 
 
 def test_clients_of_a_crashed_broker_attach_to_another() -> None:

@@ -5,7 +5,9 @@ begins a new session. The other end then forgets all that came over the link and
 again. So start, restart and reconnection are the same operation. Heartbeats carry a digest of what
 was sent; a receiver whose own digest differs twice in a row sends an inventory and gets the rest.
 
-The network stays a tree: while a broker is down, the parts that it connects are apart.
+The network is a tree, in which each broker chooses the one above it (`ancestors`). When that one is
+silent for too long, the broker links with another, and takes along all that are below it. Should
+links form a ring for a moment, a publication that comes a second way is not passed on.
 """
 
 from collections.abc import Sequence
@@ -13,10 +15,10 @@ from random import Random
 
 from msgspec.structs import replace
 
-from nearcast.matching.matcher import Matcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
+from nearcast.protocols.brokers.ancestors import MOST_NAMED, Ancestors
 from nearcast.protocols.brokers.messages import (
     Adjust,
     Advertise,
@@ -37,13 +39,15 @@ from nearcast.protocols.brokers.messages import (
 from nearcast.protocols.brokers.parameters import MILLISECOND, Parameters
 from nearcast.protocols.brokers.parametric import with_values
 from nearcast.protocols.brokers.routes import RoutedInterest, RoutingTable
+from nearcast.protocols.dedup import PublicationStates, publication_key
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, Time
 
 SETTLING_TIME: Time = SECOND  # without a new entry for so long, tables have settled
-# How often an engine's counters are noted: worlds begin at a whole tenth of a second, so no note is
+# How often counters of engines are noted: worlds begin at a whole tenth of a second, so no note is
 # about set-up and workload at once.
 REPORT_INTERVAL: Time = SECOND // 10
+WAYS_REMEMBERED: Time = 10 * SECOND  # a ring lasts no longer
 COUNTERS = ("evaluations", "faults", "fallbacks")  # of engines that count
 
 
@@ -52,11 +56,11 @@ class CheckLinks(Timer, frozen=True):
 
 
 class RefreshMatcher(Timer, frozen=True):
-    """The matching engine is due for a refresh."""
+    """A matching engine is due for a refresh."""
 
 
 class ReportCounters(Timer, frozen=True):
-    """Note the counters of the matching engine in the trace."""
+    """Note the counters of the matching engines in the trace."""
 
 
 class CheckSettled(Timer, frozen=True):
@@ -74,18 +78,24 @@ class BrokerLink:
 
 
 class Broker(Node):
-    """A server of the overlay. It routes by `RoutingTable` and matches by an engine."""
+    """A server of the overlay. It routes by `RoutingTable` and matches by the engines that
+    subscribers choose."""
 
     def __init__(
-        self, node_id: NodeId, rng: Random, parameters: Parameters, neighbours: Sequence[NodeId]
-    ) -> None:
+        self, node_id: NodeId, rng: Random, parameters: Parameters, neighbours: Sequence[NodeId],
+        above: Sequence[NodeId] = (), beside: Sequence[NodeId] = (),
+    ) -> None:  # fmt: skip
+        """`neighbours`: with which it links first. `above`: the brokers above it in the tree, the
+        nearest first; without any, it is the root. `beside`: those below the root."""
         super().__init__(node_id, rng)
         self.parameters = parameters
         self.neighbours = tuple(neighbours)
+        self.ancestors = Ancestors(node_id, above, beside)
+        self.ways: PublicationStates[NodeId] = PublicationStates(WAYS_REMEMBERED)
         self.skew = round(rng.uniform(-1, 1) * parameters.skew_ms * MILLISECOND)
         self.links: dict[NodeId, BrokerLink] = {}
         self.clients: dict[NodeId, BrokerLink] = {}
-        self.matcher: Matcher = parameters.engine()
+        self.matcher = parameters.engine()
         self.routes = RoutingTable(self, parameters.covering)
         # An engine knows numbers, not names; a name keeps its number while it is known.
         self.numbers: dict[EntryName, SubscriptionId] = {}
@@ -107,13 +117,11 @@ class Broker(Node):
 
     def on_start(self) -> None:
         for neighbour in self.neighbours:
-            self.links[neighbour] = BrokerLink(self._new_session())
-            self.out.send(neighbour, Hello(self.links[neighbour].mine))
+            self._greet(neighbour)
         self.out.set_timer(CheckSettled(), SETTLING_TIME)
         if self.parameters.heartbeat:
             self.out.set_timer(CheckLinks(), self.parameters.heartbeat)
-        if any(hasattr(self.matcher, counter) for counter in COUNTERS):
-            self.out.set_timer(ReportCounters(), REPORT_INTERVAL)
+        self.out.set_timer(ReportCounters(), REPORT_INTERVAL)
 
     def _new_session(self) -> Session:
         """A number that no session of an earlier run of this broker had."""
@@ -123,16 +131,23 @@ class Broker(Node):
     # Messages.
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        if sender in self.links:
-            self._receive_from_neighbour(sender, self.links[sender], message)
-        elif sender >= FIRST_SERVER:
-            self.out.note("refused", sender)  # a broker, but no neighbour
-        else:
+        if sender < FIRST_SERVER:
             self._receive_from_client(sender, message)
+        elif isinstance(message, Hello) and message.below:
+            self._take_in(sender, message)
+        elif sender in self.links:
+            self._receive_from_neighbour(sender, self.links[sender], message)
+        else:
+            self.out.note("refused", sender)  # a broker, but no neighbour
+            if isinstance(message, Hello | Heartbeat):
+                self.out.send(sender, Bye())
 
     def _receive_from_neighbour(self, sender: NodeId, link: BrokerLink, message: Message) -> None:
         if isinstance(message, Hello):
             self._on_hello(sender, link, message)
+            return
+        if isinstance(message, Bye):
+            self._unlink(sender)
             return
         if not link.theirs:
             self.out.note("ignored", sender)  # of a session that is over
@@ -141,8 +156,10 @@ class Broker(Node):
         match message:
             case Pass(publication, hops):
                 self._route_publication(publication, hops, sender)
-            case Heartbeat(digest):
+            case Heartbeat(digest, above, beside):
                 self._compare(sender, link, digest)
+                if sender == self.parent and not self.ancestors.learn(above, beside):
+                    self._turn_upward()
             case Inventory():
                 self.routes.complete(sender, message)
             case Advertise() | Unadvertise() | Interest() | Adjust() | Cancel():
@@ -169,7 +186,7 @@ class Broker(Node):
                     self._route_publication(publication, 1, sender)
             case Heartbeat(digest):
                 self._compare(sender, link, digest)
-                self.out.send(sender, Heartbeat(0))
+                self.out.send(sender, Heartbeat(0, *self._place_in_tree()))
             case Bye():
                 self._detach(sender)
             case Advertise() | Unadvertise() | Interest() | Adjust() | Cancel():
@@ -225,6 +242,25 @@ class Broker(Node):
 
     # Sessions.
 
+    def _take_in(self, sender: NodeId, hello: Hello) -> None:
+        """A broker wants to be below this one; it may be so already."""
+        if self._has_parent() and sender in self.ancestors.above:
+            self.out.note("refused", sender)  # links would form a ring
+            self.out.send(sender, Bye())
+            return
+        if sender == self.parent:  # each has asked the other
+            if self.id > sender:
+                return
+            self._unlink(sender)
+        link = self.links.get(sender)
+        if link is None:
+            link = self.links[sender] = BrokerLink(self._new_session())
+        self._on_hello(sender, link, hello)
+
+    def _has_parent(self) -> bool:
+        link = None if self.parent is None else self.links.get(self.parent)
+        return link is not None and link.theirs is not None
+
     def _on_hello(self, sender: NodeId, link: BrokerLink, hello: Hello) -> None:
         link.last_received = self.now
         if hello.mine != link.theirs:
@@ -232,16 +268,53 @@ class Broker(Node):
             if not link.theirs:
                 self.out.note("linked", sender)
             link.theirs, link.mismatches = hello.mine, 0
-            self.out.send(sender, Hello(link.mine, link.theirs))
+            self._send_hello(sender, link)
             self.routes.open(sender)
         elif hello.yours != link.mine:
-            self.out.send(sender, Hello(link.mine, link.theirs))
+            self._send_hello(sender, link)
 
-    def _give_up(self, neighbour: NodeId, link: BrokerLink) -> None:
-        self.out.note("unlinked", neighbour)
-        self.routes.close(neighbour)
-        link.mine, link.theirs, link.mismatches = self._new_session(), None, 0
-        self.out.send(neighbour, Hello(link.mine))
+    @property
+    def parent(self) -> NodeId | None:
+        return self.ancestors.parent
+
+    def _greet(self, neighbour: NodeId) -> None:
+        link = self.links[neighbour] = BrokerLink(self._new_session())
+        link.last_received = self.now
+        self._send_hello(neighbour, link)
+
+    def _send_hello(self, neighbour: NodeId, link: BrokerLink) -> None:
+        self.out.send(neighbour, Hello(link.mine, link.theirs, neighbour == self.parent))
+
+    def _unlink(self, neighbour: NodeId) -> None:
+        """It is gone, or has other neighbours now. Whoever is below it looks for us, not we."""
+        if self.links.pop(neighbour).theirs:
+            self.out.note("unlinked", neighbour)
+            self.routes.close(neighbour)
+        if neighbour == self.parent:
+            self._turn_upward()
+
+    def _turn_upward(self) -> None:
+        """Link with the next broker above, or with the same again if there is no other."""
+        former = self.parent
+        assert former is not None, "the root looks for nobody"
+        if (link := self.links.pop(former, None)) is not None and link.theirs:
+            self.out.note("unlinked", former)
+            self.routes.close(former)
+        chosen = self.ancestors.turn()
+        while chosen in self.links:  # it is below us
+            chosen = self.ancestors.turn()
+        if chosen is None or chosen == former:
+            self._greet(former)
+            return
+        self.out.send(former, Bye())
+        self._greet(chosen)
+
+    def _place_in_tree(self) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:
+        """What those below must know: who is above this broker, and who beside whom."""
+        if self._has_parent():
+            return self.ancestors.above[:MOST_NAMED], self.ancestors.beside
+        below = (name for name, link in self.links.items() if link.theirs)
+        return (), tuple(sorted(below)[:MOST_NAMED])
 
     def _attach(self, client: NodeId, session: Session) -> None:
         self._detach(client)
@@ -286,13 +359,17 @@ class Broker(Node):
 
     def _check_links(self) -> None:
         patience = self.parameters.misses * self.parameters.heartbeat
-        for neighbour, link in self.links.items():
-            if not link.theirs:
-                self.out.send(neighbour, Hello(link.mine))
-            elif self.now - link.last_received > patience:
-                self._give_up(neighbour, link)
+        place = self._place_in_tree()
+        for neighbour, link in list(self.links.items()):
+            waits = link.theirs or neighbour == self.parent
+            if waits and self.now - link.last_received > patience:
+                self._unlink(neighbour)
+            elif not link.theirs:
+                self._send_hello(neighbour, link)
             else:
-                self.out.send(neighbour, Heartbeat(self.routes.digest_sent_to(neighbour)))
+                told = () if neighbour == self.parent else place
+                digest = self.routes.digest_sent_to(neighbour)
+                self.out.send(neighbour, Heartbeat(digest, *told))
         for client, link in list(self.clients.items()):
             if self.now - link.last_received > patience:
                 self._detach(client)
@@ -300,6 +377,14 @@ class Broker(Node):
     # Publications.
 
     def _route_publication(self, publication: Publication, hops: int, sender: NodeId) -> None:
+        key = publication_key(publication)
+        first = self.ways.get(key)
+        if first is None:
+            self.ways.forget(self.now)
+            self.ways.put(key, sender)
+        elif first != sender:
+            self.out.note("ignored", publication.id)  # it came another way before
+            return
         at = publication.t if self.parameters.moment == "publication" else self.clock
         clients: dict[NodeId, list[SubscriptionId]] = {}
         links: dict[NodeId, None] = {}
@@ -351,7 +436,7 @@ class Broker(Node):
 
     def _report(self) -> None:
         for counter, before in self.counted.items():
-            count = getattr(self.matcher, counter, 0)
+            count = self.matcher.count(counter)
             if count != before:
                 self.out.note(counter, None, float(count - before))
                 self.counted[counter] = count

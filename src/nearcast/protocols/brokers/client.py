@@ -19,6 +19,7 @@ from nearcast.model.interests import (
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Effect, Message, Node, Timer
+from nearcast.protocols.brokers.ancestors import MOST_NAMED
 from nearcast.protocols.brokers.covering import conforms
 from nearcast.protocols.brokers.interests import make_design
 from nearcast.protocols.brokers.messages import (
@@ -71,7 +72,8 @@ class BrokerClient(Node):
     ) -> None:
         super().__init__(node_id, rng)
         self.parameters = parameters
-        self.brokers = brokers  # the first is its own; the others are for when that one fails
+        # The first is its own; the others are for when that one fails. Brokers name some, too.
+        self.brokers = tuple(brokers)
         self.turn = 0
         self.design = make_design(parameters)
         self.advertisements = [Advertisement(0, node_id)] if not parameters.advertise else []
@@ -238,6 +240,9 @@ class BrokerClient(Node):
         self.last_received = self.now
         match message:
             case Hello() | Heartbeat():  # a heartbeat answers ours: its Hello may be lost
+                if isinstance(message, Heartbeat):
+                    known = dict.fromkeys((*self.brokers, *message.above, *message.beside))
+                    self.brokers = tuple(known)[: max(MOST_NAMED, len(self.brokers))]
                 if not self.attached:
                     self.attached = True
                     self.out.note("linked", sender)

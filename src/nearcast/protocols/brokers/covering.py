@@ -13,7 +13,7 @@ from math import isfinite, sqrt
 
 from nearcast.model.predicates import AXES, constant_bounds
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Filter, Formula, Region, Subscription
+from nearcast.model.subscription import Filter, Formula, Region, Subscription, region_evolves
 from nearcast.protocols.brokers.messages import Advertisement
 from nearcast.space.boxes import BoxBounds, Margin, box_around, contains, overlaps, swept_box
 from nearcast.space.motion import LATEST, Moving, Path
@@ -64,9 +64,11 @@ def covers(a: Subscription, b: Subscription) -> bool:
     `echo` does not count: what a node publishes comes to a broker from where the node's interests
     come from too, and never goes back there.
     """
-    if a.channel != b.channel or not _filter_covers(a.filter, b.filter):
+    # What moves alike is alike at a broker only if it follows both in the same way.
+    alike = a.evolution == b.evolution
+    if a.channel != b.channel or not _filter_covers(a.filter, b.filter, alike):
         return False
-    if a.region == b.region:
+    if a.region == b.region and (alike or not region_evolves(a.region)):
         return True
     if isinstance(a.region, Formula) or isinstance(b.region, Formula):
         return False
@@ -84,8 +86,8 @@ def _beginning(region: Moving | Path) -> Shape:
     return region.shape if isinstance(region, Moving) else region.legs[0].shape
 
 
-def _filter_covers(a: Filter | None, b: Filter | None) -> bool:
-    if a is None or a == b:
+def _filter_covers(a: Filter | None, b: Filter | None, alike: bool) -> bool:
+    if a is None or (alike and a == b):
         return True
     return b is not None and a.text == b.text and not a.parsed.evolves
 

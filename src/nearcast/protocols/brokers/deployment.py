@@ -7,9 +7,11 @@ from nearcast.model.subscription import NodeId
 from nearcast.node import Node
 from nearcast.protocols.brokers.broker import Broker
 from nearcast.protocols.brokers.client import BrokerClient
+from nearcast.protocols.brokers.invariants import invariants
 from nearcast.protocols.brokers.messages import CODEC
 from nearcast.protocols.brokers.parameters import Parameters
-from nearcast.protocols.brokers.topology import TOPOLOGIES, neighbours
+from nearcast.protocols.brokers.topology import TOPOLOGIES, ancestors, neighbours
+from nearcast.protocols.offers import PEER_OFFERS, OverlayOffer
 from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
 
 
@@ -34,7 +36,9 @@ class BrokerOverlay:
         """A new life of this broker, empty."""
         node_id = FIRST_SERVER + number
         beside = [FIRST_SERVER + other for other in self.neighbours[number]]
-        return Broker(node_id, self.stream(node_id), self.parameters, beside)
+        above = [FIRST_SERVER + other for other in ancestors(self.neighbours, number)]
+        below_root = [FIRST_SERVER + other for other in self.neighbours[0]]
+        return Broker(node_id, self.stream(node_id), self.parameters, beside, above, below_root)
 
     def entity(self, node_id: NodeId, rng: Random) -> Node:
         every, chosen = self.parameters.brokers, self.parameters.attach
@@ -43,4 +47,7 @@ class BrokerOverlay:
         return BrokerClient(node_id, rng, self.parameters, turns)
 
 
-KIND = ProtocolKind(Parameters, CODEC, BrokerOverlay, settles=True)
+KIND = ProtocolKind(
+    Parameters, CODEC, BrokerOverlay, settles=True, invariants=invariants,
+    offers=PEER_OFFERS | {OverlayOffer.EVOLUTION},
+)  # fmt: skip

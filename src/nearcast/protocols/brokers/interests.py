@@ -1,7 +1,9 @@
 """How a client subscribes: the designs that [Evolving] compares, each in its simplest form.
 
 area        the interest itself. evolving=resubscribe: frozen as it is now, and cancelled and sent
-            again every interval while it moves; otherwise sent once, with its motion.
+            again every interval while it moves; otherwise sent once, with its motion. If the
+            subscriber chose how brokers follow it, also sent once with its motion; with parametric
+            as well.
 parametric  frozen as it is now; every interval only its new numbers are sent, along the path that
             the interest took. The form around them (channel, predicates) is sent once.
 tile        a topic per tile of the world: the tiles that the area touches now, computed again
@@ -81,11 +83,14 @@ class AreaDesign:
         self._frozen = frozen
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
-        part = freeze(wanted, now) if self._frozen else wanted
+        part = freeze(wanted, now) if self._freezes(wanted) else wanted
         return [] if part is None else [part]
 
     def renews(self, wanted: Subscription, now: Time) -> bool:
-        return self._frozen and stops_evolving_at(wanted) > now
+        return self._freezes(wanted) and stops_evolving_at(wanted) > now
+
+    def _freezes(self, wanted: Subscription) -> bool:
+        return self._frozen and wanted.evolution is None
 
     def meaning(self, name: SubscriptionId) -> SubscriptionId | None:
         return name
@@ -158,9 +163,11 @@ class TileDesign(TopicDesign):
 class ObjectDesign(TopicDesign):
     """Channels `@7/chat`, for what entity 7 publishes on chat, and `@/chat`, for discovery."""
 
-    def __init__(self, interval: Time, margin: float) -> None:
+    def __init__(self, interval: Time, margin: float, memory: Time = 0) -> None:
+        """`memory`: for how long a client knows an entity that is silent; 0: three intervals."""
         super().__init__()
         self._interval, self._margin = interval, margin
+        self._memory = memory or FORGOTTEN_AFTER * interval
         self._found: dict[SubscriptionId, dict[NodeId, Time]] = {}
         self._discovery_boxes: dict[SubscriptionId, BoxBounds] = {}
         self._shown: dict[str, Time] = {}  # when it last published for discovery, by channel
@@ -168,7 +175,7 @@ class ObjectDesign(TopicDesign):
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
         found = self._found.setdefault(wanted.id, {})
         for entity, last_received in list(found.items()):
-            if now - last_received > FORGOTTEN_AFTER * self._interval:
+            if now - last_received > self._memory:
                 del found[entity]
         others = [*found, *([wanted.node] if wanted.echo else [])]
         topics = [self._topic(wanted, str(entity), EVERYTHING) for entity in dict.fromkeys(others)]

@@ -11,6 +11,7 @@ client                      broker                     broker                   
   │◀─ Heartbeat ──────────────▶│◀──── Heartbeat ─────────▶│  alive, and a digest of what I sent
   │◀─ Inventory ───────────────│◀──── Inventory ─────────▶│  that differs: send me the rest
   │◀─ UnknownClient ───────────│ begin a new session
+  │── Bye ────────────────────▶│◀──── Bye ───────────────▶│  the client leaves; we are not linked
 
 An interest has the name (node, id) and a version, which only its client raises. So a message that a
 newer one has overtaken is recognised, and no client can change the interests of another.
@@ -31,6 +32,8 @@ from nearcast.model.subscription import (
     check_text,
 )
 from nearcast.node import Message
+from nearcast.protocols.brokers.ancestors import MOST_NAMED
+from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import Time
 from nearcast.space.shapes import EVERYWHERE, Shape
 from nearcast.wire import Codec
@@ -40,6 +43,8 @@ Session: TypeAlias = Annotated[int, Meta(ge=1, lt=2**62)]
 Hops: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 AdvertisementId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # given by its client
+BrokerId: TypeAlias = Annotated[int, Meta(ge=FIRST_SERVER, lt=2**53)]
+Brokers: TypeAlias = Annotated[tuple[BrokerId, ...], Meta(max_length=MOST_NAMED)]
 EntryName: TypeAlias = tuple[NodeId, int]  # of an interest or an advertisement: whose, and which
 
 
@@ -67,12 +72,19 @@ class Hello(BrokerMessage, frozen=True, tag=1):
 
     mine: Session
     yours: Session | None = None
+    below: bool = False  # between brokers: you are the one above me
 
 
 class Heartbeat(BrokerMessage, frozen=True, tag=2):
-    """I am alive. `digest`: of all that I have sent you and that is still in force."""
+    """I am alive. `digest`: of all that I have sent you and that is still in force.
+
+    To clients and to brokers below: where to turn when I am silent, first to those `above` me and
+    then to those that are `beside` each other below the root.
+    """
 
     digest: Digest
+    above: Brokers = ()
+    beside: Brokers = ()
 
 
 class UnknownClient(BrokerMessage, frozen=True, tag=3):
@@ -80,7 +92,7 @@ class UnknownClient(BrokerMessage, frozen=True, tag=3):
 
 
 class Bye(BrokerMessage, frozen=True, tag=4):
-    """From a client that leaves."""
+    """From a client that leaves; from a broker that has no link with the receiver."""
 
 
 class Advertise(BrokerMessage, frozen=True, tag=5):

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from nearcast.field_checks import between, one_of
 from nearcast.matching import MATCHERS
+from nearcast.matching.chosen import ChosenMatcher
 from nearcast.matching.matcher import Matcher
 from nearcast.protocols.brokers.topology import TOPOLOGIES
 
@@ -27,7 +28,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # scan, grid or rtree: the matching engine for interests that do not move.
     matcher: str = "grid"
     # resubscribe, or the engine that evolves interests by itself: periodic, lazy, cached or swept
-    # (or scan, grid, rtree, which are exact too); for interest=area alone.
+    # (or scan, grid, rtree, which are exact too); for interest=area alone, and for subscribers that
+    # have not chosen one for themselves.
     evolving: str = "swept"
     # area, parametric, tile or object: does a client send its area, new numbers of it alone, the
     # tiles that it touches, or the entities that it has found near it?
@@ -87,12 +89,15 @@ class Parameters(Struct, frozen=True, kw_only=True):
     def heartbeat(self) -> int:
         return round(self.heartbeat_ms * MILLISECOND)
 
-    def engine(self) -> Matcher:
+    def engine(self) -> ChosenMatcher:
         """What a broker matches with. Interests that stand still need none that follows them."""
         follows = self.interest == "area" and self.evolving != RESUBSCRIBE
-        make: Callable[..., Matcher] = MATCHERS[self.evolving if follows else self.matcher]
-        if follows and self.evolving == "periodic":
+        return ChosenMatcher(self.evolving if follows else self.matcher, self._make_engine)
+
+    def _make_engine(self, name: str) -> Matcher:
+        make: Callable[..., Matcher] = MATCHERS[name]
+        if name == "periodic":
             return make(interval_us=self.interval)
-        if follows and self.evolving == "cached":
+        if name == "cached":
             return make(threshold_us=round(self.threshold_ms * MILLISECOND))
         return make()

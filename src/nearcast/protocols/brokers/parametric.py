@@ -56,7 +56,8 @@ def same_form(before: Subscription, after: Subscription) -> bool:
 
 
 def _numbers(text: str) -> list[float]:
-    bounds_ = (item.evaluate(0.0) for item in predicates.parse(text).items)
+    clauses = predicates.parse(text).clauses
+    bounds_ = (one.evaluate(0.0) for clause in clauses for one in clause)
     return [bound for bound in bounds_ if isinstance(bound, float)]
 
 
@@ -66,12 +67,15 @@ def _renumbered(text: str, values: list[float]) -> str:
     if values[:needed] == known:
         del values[:needed]
         return text
-    items = []
-    for item in predicates.parse(text).items:
-        if isinstance(item.expression, Text | Boolean):
-            items.append(write_predicate(item, item.expression.value))
-        elif not values:
-            raise ValueError("too few numbers")
-        else:
-            items.append(write_predicate(item, values.pop(0)))
-    return ", ".join(items)
+    clauses = []
+    for clause in predicates.parse(text).clauses:
+        written = []
+        for one in clause:
+            if isinstance(one.expression, Text | Boolean):
+                written.append(write_predicate(one, one.expression.value))
+            elif not values:
+                raise ValueError("too few numbers")
+            else:
+                written.append(write_predicate(one, values.pop(0)))
+        clauses.append(" or ".join(written))
+    return ", ".join(clauses)

@@ -1,6 +1,6 @@
 """Who is linked with whom. A network of brokers is a tree: one way between any two."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 Link: TypeAlias = tuple[int, int]  # two brokers by their numbers, from 0 on
@@ -39,3 +39,18 @@ def neighbours(brokers: int, links: Iterable[Link]) -> list[list[int]]:
     if any(one != group[0] for one in group):
         raise ValueError("not all brokers are linked with each other")
     return beside
+
+
+def ancestors(beside: Sequence[Sequence[int]], broker: int) -> list[int]:
+    """The way from a broker up to the first one, which is the root; without itself."""
+    above: dict[int, int] = {}
+    reached = [0]
+    for one in reached:
+        for other in beside[one]:
+            if other != above.get(one):
+                above[other] = one
+                reached.append(other)
+    way = [broker]
+    while way[-1] in above:
+        way.append(above[way[-1]])
+    return way[1:]
