@@ -12,6 +12,7 @@ Start reading here, then `protocols/client_server.py`.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from random import Random
 from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, TypeAlias
 
@@ -31,14 +32,27 @@ if TYPE_CHECKING:  # clients use timers and effects, and need no numpy
 Real: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 
-class Message(Struct, frozen=True, array_like=True):
+class Priority(IntEnum):
+    """What goes first where messages wait for a link (CUSP's priorities, [Lucas2011] 2.3)."""
+
+    UPKEEP = 0  # what keeps an overlay together
+    PUBLICATION = 1  # what applications wait for
+    BULK = 2  # what is soon repeated, or large
+
+
+class Message(Struct, frozen=True, array_like=True, gc=False):
     """What one node sends to another. Each class has a tag of its own within its protocol.
 
     A protocol has a base class of its messages, which names the protocol. The name of a class in
     traces (`kind`) is made once, when the class is: `bubblestorm.Join`.
+
+    Between two nodes, messages of one priority stay in order. A class that sets one of these three
+    says that its messages may overtake others and be overtaken.
     """
 
     lossy: ClassVar[bool] = False  # True: may travel as a datagram and be lost
+    ordered: ClassVar[bool] = True  # False: neither waits for other messages nor holds them up
+    priority: ClassVar[Priority] = Priority.UPKEEP
     protocol: ClassVar[str] = ""
     kind: ClassVar[str] = ""
 
@@ -50,6 +64,16 @@ class Message(Struct, frozen=True, array_like=True):
         return None
 
 
+class DirectPacket(Message, frozen=True, tag=255):
+    """A direct message between the peers of two entities. Hosts send and receive it, so it is the
+    same in every overlay, and no protocol has a message with this tag."""
+
+    priority: ClassVar[Priority] = Priority.PUBLICATION
+    message: Annotated[int, Meta(ge=0, lt=2**53)]
+    t: Annotated[int, Meta(ge=0, lt=2**53)]
+    payload: bytes = b""
+
+
 class Timer(Struct, frozen=True):
     """A timer of a node, as a value: setting an equal one again moves it."""
 
@@ -58,14 +82,14 @@ class Effect(Struct, frozen=True):
     """What a node wants its host to do."""
 
 
-class Send(Effect, frozen=True):
+class Send(Effect, frozen=True, gc=False):
     """Send a message to one node."""
 
     to: NodeId
     message: Message
 
 
-class SendMany(Effect, frozen=True):
+class SendMany(Effect, frozen=True, gc=False):
     """One message to many nodes, encoded and recorded once. Means a Send to each, in order."""
 
     to: Sequence[NodeId]
@@ -85,7 +109,7 @@ class ClearTimer(Effect, frozen=True):
     timer: Timer
 
 
-class Deliver(Effect, frozen=True):
+class Deliver(Effect, frozen=True, gc=False):
     """Deliver a publication to the application, for these subscriptions, after so many hops."""
 
     publication: Publication
@@ -108,42 +132,42 @@ class Stop(Effect, frozen=True):
 class Outbox:
     """Collects the effects of one input, in order. A protocol calls its methods."""
 
-    __slots__ = ("_effects", "stopped")
+    __slots__ = ("effects", "stopped")
 
     def __init__(self) -> None:
-        self._effects: list[Effect] = []
+        self.effects: list[Effect] = []
         self.stopped = False  # from then on inputs have no effect
 
     def put(self, effect: Effect) -> None:
         """An effect of a kind that only some hosts know."""
-        self._effects.append(effect)
+        self.effects.append(effect)
 
     def send(self, to: NodeId, message: Message) -> None:
-        self._effects.append(Send(to, message))
+        self.effects.append(Send(to, message))
 
     def send_many(self, to: Sequence[NodeId], message: Message) -> None:
-        self._effects.append(SendMany(tuple(to), message))  # the caller may change its list
+        self.effects.append(SendMany(tuple(to), message))  # the caller may change its list
 
     def set_timer(self, timer: Timer, delay: Time) -> None:
-        self._effects.append(SetTimer(timer, delay))
+        self.effects.append(SetTimer(timer, delay))
 
     def clear_timer(self, timer: Timer) -> None:
-        self._effects.append(ClearTimer(timer))
+        self.effects.append(ClearTimer(timer))
 
     def deliver(
         self, publication: Publication, subscriptions: Sequence[SubscriptionId], hops: int
     ) -> None:
-        self._effects.append(Deliver(publication, subscriptions, hops))
+        self.effects.append(Deliver(publication, subscriptions, hops))
 
     def note(self, fact: str, about: int | None = None, value: float | None = None) -> None:
-        self._effects.append(Note(fact, about, value))
+        self.effects.append(Note(fact, about, value))
 
     def stop(self) -> None:
         self.stopped = True
-        self._effects.append(Stop())
+        self.effects.append(Stop())
 
     def drain(self) -> list[Effect]:
-        effects, self._effects = self._effects, []
+        effects, self.effects = self.effects, []
         return effects
 
 
@@ -215,7 +239,8 @@ class Node(ABC):
         out = self.out
         if not out.stopped:
             self.on_message(sender, message)
-        return out.drain()
+        effects, out.effects = out.effects, []  # `drain`, written out: hosts call this most
+        return effects
 
     def receive_many(self, now: Time, arrivals: Sequence[tuple[NodeId, Message]]) -> list[Effect]:
         """Messages that arrive at one moment. Means a `receive` of each in turn."""

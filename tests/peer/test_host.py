@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
+from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Matcher
-from nearcast.model.commands import Leave, Move, Publish, Subscribe, Tune
-from nearcast.node import Message, Node, Timer
+from nearcast.model.commands import Leave, Move, Publish, SendDirect, Subscribe, Tune
+from nearcast.node import DirectPacket, Message, Node, Timer
 from nearcast.peer.host import Host, run
 from nearcast.protocols import client_server
 from nearcast.protocols.client_server import CentralServer, CentralServerClient
@@ -113,6 +114,25 @@ def test_messages_go_to_one_or_to_many_in_the_order_of_sending():
             (1, 4, "Word", size(Word("to nobody"))),
         ]
         assert all(r["arrived"] is None and not r["lost"] for r in stage.rows("messages"))
+
+    run(main())
+
+
+def test_direct_messages_go_from_host_to_host_and_past_the_nodes():
+    async def main() -> None:
+        stage, heard = Stage(), []
+        ann, ben, eve = Scripted(1), Scripted(2), Scripted(3)
+        await stage.start(ann, ben, eve)
+        stage.host.on_direct[2] = lambda sender, packet: heard.append((sender, packet))
+        t = stage.host.send_direct(1, SendDirect(7, 2, b"x"))
+        stage.host.send_direct(1, SendDirect(8, 3))
+        await stage.until(lambda: heard and (3, "ignored", 1) in stage.facts())
+        assert heard == [(1, DirectPacket(7, t, b"x"))]
+        assert [ann.things, ben.things, eve.things] == [["start"]] * 3
+        with pytest.raises(Refused, match="does not know where entity 4 is"):
+            stage.host.send_direct(1, SendDirect(9, 4))
+        with pytest.raises(Refused):
+            stage.host.send_direct(1, SendDirect(9, FIRST_SERVER))
 
     run(main())
 

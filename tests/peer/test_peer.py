@@ -16,11 +16,11 @@ from nearcast.peer.line_protocol import LineProtocol, unique_ids
 from nearcast.peer.peer import PeerOptions, parse_address, run_peer
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.shapes import box, point
+from support.examples import crossed
 from support.peers import Player, Process, play
 
 
-@pytest.mark.parametrize("link", ["tls", "quic"])
-@pytest.mark.parametrize("overlay", ["client-server", "drtree", "brokers"])
+@crossed("overlay, link", ["client-server", "drtree", "brokers"], ["tls", "quic"])
 def test_peers_miss_nothing_and_repeat_nothing_once_they_have_settled(overlay, link, tmp_path):
     run(play(Player, overlay, link, 5, tmp_path))
 

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 from inspect import signature
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,19 @@ import nearcast
 from nearcast.client.client import Client
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.geometry_json import Geometry
-from nearcast.errors import ClosedError, InvalidRequestError, JoinError, NotOfferedError
+from nearcast.errors import ClosedError, InvalidRequestError, JoinError, NotOfferedError, Refused
 from nearcast.model.commands import Leave
 from nearcast.peer.host import run
 from nearcast.peer.line_protocol import needed_offers
 from nearcast.peer.peer import PeerOptions, parse_address
 from nearcast.peer.peer_link import PeerLink, join
 from nearcast.protocols import PROTOCOLS
-from nearcast.protocols.offers import OverlayOffer
+from nearcast.protocols.offers import NODE_OFFERS, OverlayOffer
 from nearcast.space.shapes import disc, point
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.offers import TRIALS, receives
-from support.peers import PATIENCE_S, Player
+from support.peers import PATIENCE_S, Player, Process
 
 # Small networks that settle soon, of peers that a busy machine does not give up.
 QUICK: dict[str, dict[str, Any]] = {
@@ -60,8 +61,10 @@ def test_every_overlay_does_what_it_offers_and_refuses_the_rest(overlay: str) ->
                 if offer in PROTOCOLS[overlay].offers:
                     await trial(client, others)
                 elif offer is OverlayOffer.EARTH:  # the client itself knows that this is a plane
-                    with pytest.raises(ValueError, match="plane"):
+                    with pytest.raises(ValueError, match="this world is a plane"):
                         await trial(client, others)
+                    with pytest.raises(ValueError, match="this world is a plane"):
+                        await client.publish(nearcast.earth_point(8.5, 47.4))
                 else:
                     with pytest.raises(NotOfferedError) as refused:
                         await trial(client, others)
@@ -75,28 +78,63 @@ def test_every_offer_has_a_trial() -> None:
 
 
 @pytest.mark.parametrize("offer", TRIALS)
-def test_a_node_does_all_that_is_offered(offer: OverlayOffer) -> None:
+def test_a_node_does_what_it_offers_and_refuses_the_rest(offer: OverlayOffer) -> None:
     async def story() -> None:
         geometry: Geometry = "earth" if offer is OverlayOffer.EARTH else "plane"
         async with nearcast.World(geometry=geometry) as world:
             client, other = await world.join("ann"), await world.join("ben")
-            await TRIALS[offer](client, [other])
+            if offer in NODE_OFFERS:
+                await TRIALS[offer](client, [other])
+            else:
+                with pytest.raises(Refused, match=r"a node evaluates every area .* exactly"):
+                    await TRIALS[offer](client, [other])
 
     run(story())
 
 
 def test_requests_need_what_their_fields_ask_for() -> None:
     for request, offer in (
+        (wire.SubscribeRequest(1, rates=[(3.0, 2.0)]), OverlayOffer.RATES),
         (wire.SubscribeRequest(1, closest=3), OverlayOffer.THROTTLING),
         (wire.SubscribeRequest(1, budget=3.0), OverlayOffer.THROTTLING),
         (wire.SubscribeRequest(1, near=3.0), OverlayOffer.FENCES),
+        (wire.SubscribeRequest(1, evolve="lazy"), OverlayOffer.EVOLUTION),
         (wire.SubscribeRequest(1, fences="zones"), OverlayOffer.FENCES),
         (wire.SubscribeRequest(1, dwell=2.0), OverlayOffer.FENCES),
         (wire.FencesRequest("zones"), OverlayOffer.FENCES),
+        (wire.SendRequest(3), OverlayOffer.DIRECT),
+        (wire.SendRequest(3, name="orc"), OverlayOffer.NAMES),
         (wire.PublishRequest(1.0, 1.0, ttl=3.0), OverlayOffer.RETAINED_STATES),
         (wire.PublishRequest(lon=1.0, lat=1.0), OverlayOffer.EARTH),
     ):
         assert offer in set(needed_offers(request))
+
+
+def test_a_peer_of_another_process_sends_less_to_a_subscriber_that_is_far(tmp_path: Path) -> None:
+    trace = tmp_path / "publisher"
+
+    def withheld() -> list[int]:
+        """By the publisher itself, as far as its trace is written."""
+        notes = read(trace, "notes").to_pylist()
+        return [note["value"] for note in notes if note["fact"] == "withheld"]
+
+    async def story() -> None:
+        options = PeerOptions(overlay="bubblestorm", settings=QUICK["bubblestorm"], trace=trace)
+        publisher = Process(options)
+        await publisher.begin()
+        publisher.say("subscribe", subscription=1, area={"x": 100, "y": 0, "r": 150})
+        async with join(contact="{}:{}".format(*publisher.address)) as client:
+            here = await client.subscribe(disc(0, 0, 150), rates=[(40.0, 2.0)])
+            async with asyncio.timeout(PATIENCE_S):
+                while not withheld():
+                    publisher.say("publish", x=100, y=0)
+                    await asyncio.sleep(0.02)
+            assert set(withheld()) == {client.entity}
+            times = sorted([(await anext(here)).t for _ in range(len(here.messages))])
+            assert all(later - t >= 500_000 for t, later in pairwise(times))
+        await publisher.end()
+
+    run(story())
 
 
 def test_peers_of_programs_and_of_command_lines_read_each_others_payloads() -> None:
@@ -121,6 +159,17 @@ def test_peers_of_programs_and_of_command_lines_read_each_others_payloads() -> N
                     await asyncio.sleep(0.05)
             assert player.of("message")[-1]["payload"] == "Ynl0ZXM="  # which is base64
         await player.end()
+
+    run(story())
+
+
+def test_a_message_to_nobody_that_a_peer_has_heard_of_is_refused() -> None:
+    async def story() -> None:
+        async with join("psense", **QUICK["psense"]) as client:
+            with pytest.raises(nearcast.Refused, match="does not know where entity 12 is"):
+                await client.send(12, "hello")
+            with pytest.raises(InvalidRequestError, match="have no names"):
+                await client.send("ann", "hello")
 
     run(story())
 

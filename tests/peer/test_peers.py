@@ -14,15 +14,22 @@ from typing import Any
 
 import pytest
 
+from nearcast.client.client import Client
+from nearcast.client.subscription import Subscription
+from nearcast.node import Node
 from nearcast.peer.bootstrap import REMIND, Bootstrap, KnownPeers
 from nearcast.peer.host import run
 from nearcast.peer.peer import PeerOptions, run_peer
+from nearcast.peer.peer_link import PeerLink, join
+from nearcast.protocols.brokers.broker import Broker
+from nearcast.protocols.brokers.client import BrokerClient
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND
+from nearcast.space.shapes import disc
 from nearcast.transport.address_book import AddressBook, sign_record
 from nearcast.transport.identity import new_identity
 from support.fork_server import fork_server
-from support.peers import PATIENCE_S, SETTINGS, Player, play
+from support.peers import PATIENCE_S, SETTINGS, Player, Process, play
 
 EVERYBODY = {"x": 0, "y": 0, "r": 50}
 # Small networks that settle soon.
@@ -77,6 +84,67 @@ def test_brokers_come_up_beside_each_other_and_clients_attach_to_any() -> None:
             await player.end()
 
     run(story())
+
+
+def test_brokers_link_around_one_that_is_killed_and_its_clients_find_another() -> None:
+    """The first broker and the second, below it, are processes; the third is below the second."""
+
+    def node_of(client: Client, kind: type[Node]) -> Any:
+        link = client._first_link
+        assert isinstance(link, PeerLink) and link._member is not None
+        return next(node for node in link._member.host.nodes.values() if isinstance(node, kind))
+
+    async def hears(subscription: Subscription, speaker: Process, word: str) -> None:
+        hearing = asyncio.ensure_future(_until_payload(subscription, word))
+        while not hearing.done():
+            speaker.say("publish", x=1, y=1, payload=word)
+            await asyncio.wait([hearing], timeout=0.2)
+        await hearing
+
+    async def story() -> None:
+        # A busy machine is not dead.
+        settings = {"heartbeat_ms": 250.0, "misses": 20, "matcher": "scan", "evolving": "scan"}
+        first = Process(PeerOptions(overlay="brokers", settings=settings))
+        await first.begin()
+        second = Process(PeerOptions(join=first.address, serve=True))
+        await second.begin()
+        where = "{}:{}".format(*second.address)
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            join(contact=where, serve=True) as third,
+            join(contact=where) as client,
+        ):
+            subscriptions = [await one.subscribe(disc(0, 0, 50)) for one in (third, client)]
+            for subscription in subscriptions:
+                await hears(subscription, first, "before")
+            broker, attached = node_of(third, Broker), node_of(client, BrokerClient)
+            former = attached.broker
+            assert broker.parent == former
+            # By heartbeats, they hear of whom else there is.
+            while not broker.ancestors.above[1:] or len(attached.brokers) < 2:
+                await asyncio.sleep(0.01)
+            await second.kill()
+            for subscription in subscriptions:
+                await hears(subscription, first, "after")
+            assert broker.parent == broker.ancestors.above[0] != former
+            assert attached.broker != former
+            word = asyncio.ensure_future(_until_payload(subscriptions[0], "client"))
+            while not word.done():
+                await client.publish((2, 2), "client")
+                await asyncio.wait([word], timeout=0.2)
+        await first.end()
+
+    run(story())
+
+
+async def _until_payload(subscription: Subscription, wanted: str) -> None:
+    """Nothing may arrive twice until then."""
+    received: list[int] = []
+    async for message in subscription:
+        received.append(message.publication)
+        assert len(received) == len(set(received))
+        if message.payload == wanted:
+            return
 
 
 def test_a_newcomer_learns_overlay_and_settings_from_the_peer_that_it_joins(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from nearcast.peer.host import run
-from nearcast.peer.peer import PeerOptions
+from nearcast.peer.peer import PeerOptions, run_peer
 from nearcast.trace.reader import read
-from support.peers import PATIENCE_S, Player, all_done, judge
+from support.peers import PATIENCE_S, Player, Process, all_done, judge
 
 PEERS = 3
 ON: dict[str, Any] = {"relays": "on", "uplink_min": 900.0, "uplink_max": 1000.0}
@@ -85,13 +85,62 @@ def sent(traces: list[Path]) -> list[str]:
     [
         ("bubblestorm", "quic", "bubblestorm.DirectPublication"),
         ("von", "tls", "von.PublicationMessage"),
-        ("relays", "tls", "relays.Post"),
+        ("relays", "tls", "von.PublicationMessage"),
     ],
 )
 def test_with_relays_on_real_peers_receive_all_and_nothing_twice(
     overlay: str, link: str, elsewhere: str, tmp_path: Path
 ) -> None:
     kinds = sent(run(play(overlay, link, tmp_path)))
-    assert kinds.count("relays.Update") >= 10 * PEERS * (PEERS - 1)
+    update = "relays.CompressedUpdate" if overlay == "relays" else "relays.Update"
+    assert kinds.count(update) >= 10 * PEERS * (PEERS - 1)
     # `all_done` has let each say one thing that is far away from all.
     assert kinds.count(elsewhere) <= PEERS * (PEERS - 1)
+
+
+async def until_all_hear(players: list[Player], number: count) -> None:
+    """Until something that each has published has arrived at all others."""
+    turn = f"turn {next(number)}"
+
+    def heard(hearer: Player) -> set[int]:
+        return {m["from"] for m in hearer.of("message") if m["payload"] == turn}
+
+    async with asyncio.timeout(PATIENCE_S):
+        while any(len(heard(player)) < len(players) - 1 for player in players):
+            await speak(players, turn, number)
+            await asyncio.sleep(0.1)
+
+
+def test_when_the_first_peer_is_killed_the_others_go_on_and_newcomers_join() -> None:
+    async def story() -> None:
+        number = count(1)
+        settings = {**ON, "interval_ms": 100.0}  # who is silent is soon given up
+        first: Player = Process(PeerOptions(overlay="relays", settings=settings))
+        await first.begin()
+        second: Player = Process(PeerOptions(join=first.address))
+        third: Player = Player(PeerOptions(join=first.address))
+        for player in (second, third):
+            await player.begin()
+        players = [first, second, third]
+        for place, player in enumerate(players):
+            player.say("subscribe", subscription=1, area={"x": 15 * place, "y": 0, "r": 100})
+        await until_all_hear(players, number)
+        assert isinstance(first, Process)
+        await first.kill()
+        newcomer: Player = Player(PeerOptions(join=second.address))
+        await newcomer.begin()
+        newcomer.say("subscribe", subscription=1, area={"x": 45, "y": 0, "r": 100})
+        await until_all_hear([second, third, newcomer], number)
+        for player in (newcomer, third, second):
+            await player.end()
+
+    run(story())
+
+
+def test_live_relays_refuse_a_central_directory_in_one_line() -> None:
+    async def story() -> None:
+        options = PeerOptions(overlay="relays", settings={"directory": "central"})
+        with pytest.raises(ValueError, match="live relays have no central directory"):
+            await run_peer(options, asyncio.Queue(), lambda _: None)
+
+    run(story())

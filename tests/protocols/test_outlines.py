@@ -18,8 +18,12 @@ from support.brute_force import delivered, expected
 
 STANDS = 1e-6  # units a second: the slowest that a walker may be
 SETTLED = 3 * SECOND  # after the first publication bubbles are as large as they should be
-# Bubbles meet by chance: with this λ, of a thousand pairs two or three do not.
-SETTINGS: dict[str, dict[str, Setting]] = {"bubblestorm": {"lambda": 6.0}}
+# Bubbles meet by chance: with this λ, of a thousand pairs two or three do not. All see each other
+# here, for which the usual budget of pSense is too small (`psense.test_budget`).
+SETTINGS: dict[str, dict[str, Setting]] = {
+    "bubblestorm": {"lambda": 6.0},
+    "psense": {"limit": 10_000},
+}
 
 
 def star(x: float, y: float, _: float, radius: float) -> Shape:
@@ -37,7 +41,7 @@ def test_polygons_receive_exactly_what_touches_them(
 ) -> None:
     monkeypatch.setattr(walker, "ball", star)
     memory = MemoryTrace()
-    settings: dict[str, Setting] = {"size": 200.0, "radius": 60.0, "speed": STANDS, "rate": 2.0}
+    settings: dict[str, Setting] = {"size": 200.0, "radius": 100.0, "speed": STANDS, "rate": 2.0}
     scenario = Scenario(
         protocol=protocol, workload="waypoint", nodes=16, seconds=6.0, seed=3,
         settings=settings | SETTINGS.get(protocol, {}),
@@ -58,4 +62,4 @@ def test_polygons_receive_exactly_what_touches_them(
     assert len(should) > 20 and 2 * len(should) < len(in_boxes), "outlines decide"
     assert len(set(received)) == len(received) and set(received) <= should
     missed = should - set(received)
-    assert len(missed) <= (0.02 * len(should) if protocol in SETTINGS else 0)
+    assert len(missed) <= (0.02 * len(should) if protocol == "bubblestorm" else 0)

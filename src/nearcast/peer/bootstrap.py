@@ -13,18 +13,14 @@ from msgspec import Struct
 
 from nearcast.matching import MATCHERS
 from nearcast.model.subscription import NodeId
-from nearcast.node import Message, Node
+from nearcast.node import Node
 from nearcast.protocols import PROTOCOLS, client_server, drtree
-from nearcast.protocols.brokers.broker import Broker, BrokerLink
+from nearcast.protocols.brokers.broker import Broker
 from nearcast.protocols.brokers.client import BrokerClient
-from nearcast.protocols.brokers.messages import Hello
 from nearcast.protocols.brokers.parameters import Parameters as BrokerParameters
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.protocols.drtree.peer import DRTreePeer
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.relays.directory import RelayDirectory
-from nearcast.protocols.relays.peer import Parameters as RelaysParameters
-from nearcast.protocols.relays.peer import RelayPeer
 from nearcast.protocols.voronoi.vso_parameters import Parameters as VsoParameters
 from nearcast.protocols.voronoi.vso_peer import VsoPeer
 from nearcast.scenario import Setting
@@ -90,38 +86,16 @@ def _introduce_to_contacts(node: Any, name: NodeId) -> None:
     node.contacts.add(name)
 
 
-class JoinableBroker(Broker):
-    """A broker that accepts further brokers: each one that sends it a Hello is its neighbour.
-
-    A newcomer greets one broker alone, so the network stays the tree that it must be.
-    """
-
-    def on_message(self, sender: NodeId, message: Message) -> None:
-        is_new = sender >= FIRST_SERVER and sender not in self.links
-        if is_new and isinstance(message, Hello):
-            self.links[sender] = BrokerLink(self._new_session())
-            self.out.send(sender, Hello(self.links[sender].mine))
-        super().on_message(sender, message)
-
-
-def _broker(parameters: BrokerParameters, node_id: NodeId, rng: Random, beside: NodeId) -> Node:
-    return JoinableBroker(node_id, rng, parameters, [] if beside == node_id else [beside])
+def _broker(parameters: BrokerParameters, node_id: NodeId, rng: Random, above: NodeId) -> Node:
+    """A newcomer greets one broker alone, so the network stays the tree that it must be."""
+    neighbours = [] if above == node_id else [above]
+    return Broker(node_id, rng, parameters, neighbours, neighbours)
 
 
 def _broker_client(
     parameters: BrokerParameters, node_id: NodeId, rng: Random, broker: NodeId
 ) -> Node:
     return BrokerClient(node_id, rng, parameters, [broker])
-
-
-def _relaying_peer(
-    parameters: RelaysParameters, node_id: NodeId, rng: Random, directory: NodeId
-) -> Node:
-    return RelayPeer(node_id, rng, parameters, directory)
-
-
-def _directory(parameters: RelaysParameters, node_id: NodeId, rng: Random, _: NodeId) -> Node:
-    return RelayDirectory(node_id, rng, parameters.room)
 
 
 def _vso_peer(parameters: VsoParameters, node_id: NodeId, rng: Random, contact: NodeId) -> Node:
@@ -137,15 +111,23 @@ BOOTSTRAPS: dict[str, Bootstrap] = {
     # Of two peers that are a ring by themselves one gives up its own, so a newcomer that has no
     # ring yet must not be introduced.
     "bubblestorm": Bootstrap(
-        _with_contacts("bubblestorm"), introduce=_introduce_to_contacts, newcomer=5 * SECOND
+        _with_contacts("bubblestorm"),
+        introduce=_introduce_to_contacts,
+        newcomer=5 * SECOND,
+        settings={"gossip_boost": 16.0},
     ),
     "psense": Bootstrap(_with_contacts("psense"), introduce=_introduce_to_contacts),
     "von": Bootstrap(_with_contacts("von"), introduce=_introduce_to_contacts),
     # The gateway may go at any time, and only another matcher can follow it.
     "vso": Bootstrap(_vso_peer, introduce=_introduce_to_vso_peer, settings={"least": 2}),
-    "drtree": Bootstrap(_tree_peer, introduce=_introduce_to_tree),
+    # A join ends with a check or two; messages take less than a second.
+    "drtree": Bootstrap(_tree_peer, introduce=_introduce_to_tree, settings={"check_ms": 1000.0}),
     "brokers": Bootstrap(_broker_client, _broker, servers_join=True),
-    "relays": Bootstrap(_relaying_peer, _directory),
+    "relays": Bootstrap(
+        _with_contacts("relays"),
+        introduce=_introduce_to_contacts,
+        settings={"directory": "mesh", "compress": "on"},
+    ),
     "client-server": Bootstrap(_client, _server),
 }
 

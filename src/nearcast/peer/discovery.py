@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
+from nearcast.node import Priority
 from nearcast.scenario import Setting
 from nearcast.transport.links import LinkTransport
 from nearcast.transport.transport import Receive
@@ -43,8 +44,18 @@ class Discovery:
         self._receive = on_receive
         await self.links.open(self._receive_frames)
 
-    def send(self, to: NodeId, frame: bytes, lossy: bool) -> None:
-        self.links.send(to, frame, lossy)
+    def send(
+        self,
+        to: NodeId,
+        frame: bytes,
+        lossy: bool,
+        priority: Priority = Priority.UPKEEP,
+        ordered: bool = True,
+    ) -> None:
+        self.links.send(to, frame, lossy, priority, ordered)
+
+    def knows(self, node: NodeId) -> bool:
+        return self.links.knows(node)
 
     async def close(self) -> None:
         await self.links.close()

@@ -15,13 +15,14 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
-from nearcast.errors import SignatureError, TraceError, WireError
-from nearcast.model.commands import Command, Leave, Publish
+from nearcast.errors import Refused, SignatureError, TraceError, WireError
+from nearcast.model.commands import Command, Leave, Publish, SendDirect
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import (
     ClearTimer,
     Deliver,
+    DirectPacket,
     Effect,
     Message,
     Node,
@@ -44,6 +45,8 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 # To the application of this node: a publication, for these of its subscriptions.
 OnDeliver: TypeAlias = Callable[[NodeId, Publication, Sequence[SubscriptionId]], None]
+# To the application of a node: the entity that has sent it a direct message, and the message.
+OnDirect: TypeAlias = Callable[[NodeId, DirectPacket], None]
 
 
 def unix_time() -> Time:
@@ -73,7 +76,9 @@ class Host:
         self.nodes: dict[NodeId, Node] = {}
         self.recorder = recorder
         self.refused: Counter[str] = Counter()  # publications, by reason
-        self._codec = codec
+        # By node: what its application does with a direct message of another entity.
+        self.on_direct: dict[NodeId, OnDirect] = {}
+        self._codec = Codec(*codec.messages, DirectPacket)
         self._on_deliver = on_deliver
         self._clock = clock
         self._now: Time = 0
@@ -132,6 +137,19 @@ class Host:
             self.recorder.note(now, node_id, "left")
         return now
 
+    def send_direct(self, node_id: NodeId, command: SendDirect) -> Time:
+        """Send a message straight to the peer of another entity. Refused if this one does not know
+        where that is: links tell the addresses of all whose messages they carry, so it knows those
+        of which anything has reached it."""
+        now, to = self.now, command.to
+        if to >= FIRST_SERVER or not self._transports[node_id].knows(to):
+            raise Refused(
+                f"this peer does not know where entity {to} is: nobody has received your message"
+            )
+        self.recorder.direct_sent(now, node_id, command.message, to, len(command.payload))
+        self._send(node_id, (to,), DirectPacket(command.message, now, command.payload))
+        return now
+
     async def stopped(self, node_id: NodeId) -> None:
         """Wait until this node has stopped, for whatever reason."""
         while node_id in self.nodes:
@@ -176,6 +194,9 @@ class Host:
         for frame in frames:
             try:
                 message = self._codec.decode(frame)
+                if isinstance(message, DirectPacket):
+                    self._receive_direct(node.id, sender, message)
+                    continue
                 if signing is not None:
                     for publication in carried_publications(message):
                         signing.check(publication, sender, now)
@@ -189,6 +210,15 @@ class Host:
             self._enter(node, lambda: node.receive(now, *arrivals[0]))
         elif arrivals:
             self._enter(node, lambda: node.receive_many(now, arrivals))
+
+    def _receive_direct(self, node_id: NodeId, sender: NodeId, packet: DirectPacket) -> None:
+        """A link proves who sends, so nothing is signed."""
+        hear = self.on_direct.get(node_id)
+        if hear is None:
+            self.recorder.note(self._now, node_id, "ignored", sender)
+        else:
+            self.recorder.direct_delivered(self._now, node_id, packet.message)
+            asyncio.get_running_loop().call_soon(hear, sender, packet)
 
     def _wake(self, node: Node, timer: Timer, due: Time) -> None:
         del self._timers[node.id][timer]
@@ -221,7 +251,7 @@ class Host:
     def _send(self, source: NodeId, to: Sequence[NodeId], message: Message) -> None:
         frame, transport = self._codec.encode(message), self._transports[source]
         for one in to:
-            transport.send(one, frame, message.lossy)
+            transport.send(one, frame, message.lossy, message.priority, message.ordered)
         self.recorder.sent_many(
             self._now, source, to, message.kind, len(frame), message.carries(), None
         )
@@ -267,6 +297,7 @@ class Host:
         for handle in self._timers.pop(node_id).values():
             handle.cancel()
         self._signing.pop(node_id, None)
+        self.on_direct.pop(node_id, None)
         self._interest_log.gone(self._now, node_id)
         closing = asyncio.get_running_loop().create_task(self._transports.pop(node_id).close())
         self._closing[closing] = None

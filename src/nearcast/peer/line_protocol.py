@@ -19,9 +19,12 @@ from nearcast.client_protocol.geometry_json import (
     refuse_earth_fields,
     region_from_area,
 )
+from nearcast.errors import Refused
 from nearcast.model import commands
+from nearcast.model.evolution import chosen_evolution
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
+from nearcast.node import DirectPacket
 from nearcast.peer.host import Host
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.offers import OverlayOffer, refuse_missing
@@ -63,6 +66,10 @@ def needed_offers(request: messages.Request) -> Iterator[OverlayOffer]:
             yield OverlayOffer.RETAINED_STATES
         case messages.FencesRequest():
             yield OverlayOffer.FENCES
+        case messages.SendRequest():
+            if request.name:
+                yield OverlayOffer.NAMES
+            yield OverlayOffer.DIRECT
 
 
 def _offers_of_area(area: Area) -> Iterator[OverlayOffer]:
@@ -83,11 +90,12 @@ def _offers_of_options(request: messages.SubscribeRequest) -> Iterator[OverlayOf
         (OverlayOffer.FENCES, request.events or request.fences or request.near is not None),
         (OverlayOffer.FENCES, request.dwell is not None or request.linger is not None),
         (OverlayOffer.FOLLOWING, request.follow != "" or request.offset),
-        (OverlayOffer.THROTTLING, request.rates or request.closest is not None),
-        (OverlayOffer.THROTTLING, request.budget is not None),
+        (OverlayOffer.RATES, request.rates),
+        (OverlayOffer.THROTTLING, request.closest is not None or request.budget is not None),
         (OverlayOffer.FILTERS, request.filter is not None),
         (OverlayOffer.CHANNELS, request.channel),
         (OverlayOffer.ECHO, request.echo),
+        (OverlayOffer.EVOLUTION, request.evolve),
     ):
         if asked:
             yield offer
@@ -127,6 +135,7 @@ class LineProtocol:
             case messages.SubscribeRequest():
                 return self._subscribe(request)
             case messages.MoveRequest(subscription, area):
+                # ValueError if it has rates, and the new area has no centre.
                 moved = self._known(subscription).moved(region_from_area(area))
                 self._subscribed[subscription] = moved
                 return commands.Move(moved.subscription, region_from_area(area))
@@ -172,6 +181,8 @@ class LineProtocol:
             next(self._numbers) if known is None else known.subscription,
             bound or region_from_area(request.area),
             request.filter, request.channel, request.echo, request.variables,
+            chosen_evolution(request.evolve, request.interval, request.threshold),
+            tuple(request.rates),
         )  # fmt: skip
         self._subscribed[request.subscription] = command
         self._wanted[command.subscription] = request.subscription
@@ -194,11 +205,33 @@ class LineProtocol:
 
     def carry_out(self, host: Host, node: NodeId, request: Any) -> None:
         """Carry out a request, and answer it if it has an id. ValueError says why not."""
+        if isinstance(request, messages.SendRequest):
+            self._send_direct(host, node, request)
+            return
         command = self.command(request)
         t = host.obey(node, command)
         if request.id is not None:
             publication = command.publication if isinstance(command, commands.Publish) else None
             self._send_notice(messages.DoneNotice(request.id, t, publication))
+
+    def _send_direct(self, host: Host, node: NodeId, request: messages.SendRequest) -> None:
+        if self.overlay:
+            refuse_missing(self.overlay, needed_offers(request), PROTOCOLS)
+        if not isinstance(request.to, int):
+            raise ValueError("entities of an overlay have no names: send to a number")
+        command = commands.SendDirect(next(self._numbers), request.to, self.packed(request.payload))
+        try:
+            t = host.send_direct(node, command)
+        except Refused as why:
+            self._send_notice(messages.ErrorNotice(str(why), request.id))
+        else:
+            if request.id is not None:
+                self._send_notice(messages.DoneNotice(request.id, t, command.message))
+
+    def receive_direct(self, sender: NodeId, packet: DirectPacket) -> None:
+        """Another entity has sent this to the application."""
+        payload = self.opened(packet.payload) if packet.payload else messages.NO_PAYLOAD
+        self._send_notice(messages.DirectNotice(sender, packet.message, packet.t, payload))
 
     def deliver(
         self, _node: NodeId, publication: Publication, subscriptions: Sequence[SubscriptionId]

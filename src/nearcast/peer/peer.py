@@ -211,6 +211,8 @@ class LivePeer:
         if overlay == "brokers" and settings.get("interest") == "object" and not options.unsigned:
             # They publish under a channel of their own making, which no signature covers.
             raise ValueError("brokers with interest=object cannot sign: use --unsigned")
+        if overlay == "relays" and settings.get("directory") == "central":
+            raise ValueError("live relays have no central directory: leave out directory=central")
         return OverlayDescription(overlay, settings, not options.unsigned)
 
     async def _contact(
@@ -323,6 +325,7 @@ async def run_peer(
     line_protocol = LineProtocol(send_notice)
     async with live_peer(options, line_protocol.deliver) as member:
         line_protocol.overlay = member.about.overlay
+        member.host.on_direct[member.node.id] = line_protocol.receive_direct
         send_notice(member.welcome())
         host, node_id = member.host, member.node.id
         gone = asyncio.create_task(host.stopped(node_id))

@@ -51,6 +51,7 @@ class PeerLink:
             raise JoinError(str(why)) from why
         self._member = member
         self._line_protocol.overlay = member.about.overlay
+        member.host.on_direct[member.node.id] = self._line_protocol.receive_direct
         self._stopped = asyncio.create_task(self._notice_stop(member))
 
     def send(self, request: messages.Request) -> None:

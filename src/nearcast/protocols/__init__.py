@@ -16,7 +16,7 @@ PROTOCOLS: "LazyRegistry[ProtocolKind]" = LazyRegistry(
         "psense": "nearcast.protocols.psense",
         "von": "nearcast.protocols.voronoi.von",
         "vso": "nearcast.protocols.voronoi.vso",
-        "relays": "nearcast.protocols.relays",
+        "relays": "nearcast.protocols.relays.deployment",
     },
     lambda module: module.KIND,
 )

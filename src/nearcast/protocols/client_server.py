@@ -28,7 +28,7 @@ from nearcast.model.subscription import (
     Subscription,
     SubscriptionId,
 )
-from nearcast.node import Message, Node
+from nearcast.node import Message, Node, Priority
 from nearcast.protocols.dedup import DeliveredPublications, publication_key
 from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
 from nearcast.space.motion import FOREVER, SECOND, Time
@@ -74,6 +74,8 @@ class Post(ClientServerMessage, frozen=True, tag=4):
 class Notify(ClientServerMessage, frozen=True, tag=5):
     """A publication, and the subscriptions of the client that it matches."""
 
+    ordered: ClassVar[bool] = False
+    priority: ClassVar[Priority] = Priority.PUBLICATION
     publication: Publication
     subscriptions: tuple[SubscriptionId, ...]
 

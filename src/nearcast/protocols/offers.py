@@ -27,18 +27,22 @@ class OverlayOffer(Enum):
     CHANNELS = "channels"
     ECHO = "one's own publications (`echo`)"
     EXTENTS = "publications to any point, disc or box"
+    DIRECT = "messages to one entity (`send`)"
     RETAINED_STATES = "retained states (`retain`, `ttl`, `withdraw`)"
     NEARBY = "entities in an area now (`nearby`)"
     WATCH = "presence in an area (`watch`)"
     FENCES = "fences (`events`, `near`, `put_fences`)"
     FOLLOWING = "areas that follow an entity (`follow`)"
-    THROTTLING = "fewer messages (`rates`, `closest`, `budget`)"
+    RATES = "fewer messages from afar (`rates`)"
+    THROTTLING = "fewer messages (`closest`, `budget`)"
     NAMES = "publications of further entities (`name`)"
     EARTH = "places on Earth"
+    EVOLUTION = "a choice of how areas are followed (`evolve`)"
 
 
 # A publication reaches every peer whose areas may touch it, and this peer decides by what it is
-# subscribed to. So whatever a subscription can say, every overlay offers. Nobody keeps states.
+# subscribed to. So whatever a subscription can say, every overlay offers. Hosts carry messages from
+# peer to peer (`peer.host`), in whatever overlay. Nobody keeps states.
 PEER_OFFERS = frozenset(
     {
         OverlayOffer.AREAS,
@@ -49,8 +53,13 @@ PEER_OFFERS = frozenset(
         OverlayOffer.CHANNELS,
         OverlayOffer.ECHO,
         OverlayOffer.EXTENTS,
+        OverlayOffer.DIRECT,
     }
 )
+
+
+# A node evaluates every area at the moment of each publication: there is nothing to choose.
+NODE_OFFERS = frozenset(OverlayOffer) - {OverlayOffer.EVOLUTION}
 
 
 def refuse_missing(
@@ -60,16 +69,16 @@ def refuse_missing(
     for offer in needed:
         if offer not in kinds[overlay].offers:
             others = [name for name, kind in kinds.items() if offer in kind.offers]
-            raise NotOfferedError(
-                f"{overlay} does not offer {offer.value}; who does: {', '.join([*others, NODE])}"
-            )
+            who = ", ".join([*others, NODE] if offer in NODE_OFFERS else others)
+            raise NotOfferedError(f"{overlay} does not offer {offer.value}; who does: {who}")
 
 
 def offers_table(kinds: "Mapping[str, ProtocolKind]") -> str:
     """Who offers what, as a table of a document."""
     rows = [["", *(f"`{name}`" for name in kinds), "node"], ["---"] + ["---"] * (len(kinds) + 1)]
+    offered = [*(kind.offers for kind in kinds.values()), NODE_OFFERS]
     rows += [
-        [offer.value, *("yes" if offer in kind.offers else "–" for kind in kinds.values()), "yes"]
+        [offer.value, *("yes" if offer in those else "–" for those in offered)]
         for offer in OverlayOffer
     ]
     rows.append(

@@ -95,7 +95,7 @@ def test_the_last_peer_leaves_without_messages() -> None:
     assert world.peers() == []
 
 
-@pytest.mark.parametrize("seed", range(6))
+@seeds(range(3), range(3, 6))
 def test_joins_and_leaves_keep_one_closed_walk(seed: int) -> None:
     world, rng = BubbleStormWorld(checked=True), Random(seed)
     world.join(0)

@@ -1,14 +1,18 @@
 """Push-sum: everybody comes to know how many there are, and nobody is counted twice."""
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearcast.peer.bootstrap import BOOTSTRAPS
 from nearcast.protocols.bubblestorm.gossip import Measurement
 from nearcast.protocols.bubblestorm.messages import Gossip
 from nearcast.protocols.bubblestorm.sizes import ALONE, NetworkEstimate
+from nearcast.sim.network import ConstantDelay
+from support.bubblestorm_worlds import BubbleStormWorld
 from support.examples import examples
 
 
@@ -59,6 +63,23 @@ def test_a_newer_round_is_joined_and_an_older_one_is_ignored() -> None:
 
 
 NUMBER = st.floats() | st.sampled_from([0.0, 1.0, 1e300, -1.0])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_new_peers_hurry_so_an_overlay_is_ready_in_seconds(seed: int) -> None:
+    def seconds_until_ready(**parameters: Any) -> int:
+        world = BubbleStormWorld(ConstantDelay(50_000), **parameters)
+        for number in range(16):
+            world.join(100 * seed + number)
+            world.pass_seconds(0.1)
+        for passed in range(100):
+            if all(peer.ready for peer in world.peers()):
+                return passed
+            world.pass_seconds(1)
+        raise AssertionError("never ready")
+
+    hurried = seconds_until_ready(**BOOTSTRAPS["bubblestorm"].settings)
+    assert 3 * hurried < seconds_until_ready()
 
 
 @given(

@@ -8,6 +8,7 @@ from nearcast.space.rtree import SPLITS, volume
 from nearcast.space.shapes import box, point
 from support.brute_force import delivered, expected
 from support.drtree_worlds import assert_delivered_exactly, faults, members, run, settled_tree
+from support.examples import crossed
 
 HEATS = ("cold", "warm", "hot", "burning")
 
@@ -23,16 +24,14 @@ def test_every_strategy_on_every_tree_reaches_exactly_who_wants_it(
     assert_delivered_exactly(trace)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("heat", HEATS)
+@crossed("strategy, heat", STRATEGIES, HEATS)
 def test_hotspots_of_every_heat_are_delivered_exactly(strategy: str, heat: str) -> None:
     world, trace = run(nodes=80, seconds=1.5, strategy=strategy, hotspots=heat, seed=2)
     assert faults(world.simulation) == []
     assert_delivered_exactly(trace)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("dimensions", ["x,y", "x,y,z", "z"])
+@crossed("strategy, dimensions", STRATEGIES, ["x,y", "x,y,z", "z"])
 def test_space_may_have_three_dimensions_and_the_tree_any_of_them(
     strategy: str, dimensions: str
 ) -> None:

@@ -18,7 +18,7 @@ from nearcast.space.motion import Moving
 from nearcast.space.shapes import box, point
 from support.brute_force import delivered, expected
 from support.drtree_worlds import DRTreeWorld, run, settled_tree
-from support.examples import examples
+from support.examples import crossed, examples
 from support.message_strategies import messages
 
 OWNERS = st.sampled_from(PROMOTES)
@@ -35,8 +35,7 @@ def test_on_a_bad_network_most_is_delivered_and_nothing_twice_or_unwanted(strate
     assert len(received) > len(should) / 2
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("promotes", PROMOTES[:2])
+@crossed("strategy, promotes", STRATEGIES, PROMOTES[:2])
 def test_when_a_bad_network_recovers_so_does_the_tree(promotes: str, strategy: str) -> None:
     rng = Random(3)
     bad = Loss(
@@ -215,8 +214,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(settings: dict[str, Any], say
         Parameters(**settings)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("motion", ["line", "path"])
+@crossed("strategy, motion", STRATEGIES, ["line", "path"])
 def test_moving_areas_receive_all_but_what_meets_the_tree_in_motion(
     motion: str, strategy: str
 ) -> None:

@@ -15,10 +15,11 @@ from nearcast.protocols.drtree.parameters import AREAS, Parameters
 from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.boxes import BoxBounds, overlaps
 from nearcast.space.motion import Moving, line
-from nearcast.space.shapes import box, disc, point
+from nearcast.space.shapes import EVERYWHERE, box, disc, point
 from support.drtree_worlds import DRTreeWorld, assert_delivered_exactly
 from support.examples import examples
 
+EVERYTHING = Moving(EVERYWHERE)
 SIDES = st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1]))
 BOXES = st.tuples(SIDES, SIDES).map(
     lambda s: BoxBounds((float(s[0][0]), float(s[1][0])), (float(s[0][1]), float(s[1][1])))
@@ -26,9 +27,9 @@ BOXES = st.tuples(SIDES, SIDES).map(
 
 
 @examples(100)
-@given(st.dictionaries(st.integers(0, 99), BOXES, max_size=12))
+@given(st.dictionaries(st.tuples(st.integers(0, 99), st.integers(0, 3)), BOXES, max_size=12))
 def test_two_areas_are_in_one_group_if_a_chain_of_touching_ones_leads_to_the_other(
-    areas: dict[int, BoxBounds],
+    areas: dict[tuple[int, int], BoxBounds],
 ) -> None:
     reached = {a: {b for b in areas if overlaps(areas[a], areas[b])} for a in areas}
     for via in areas:
@@ -121,6 +122,70 @@ def test_moving_areas_of_one_peer_receive_wherever_they_meet(areas: str) -> None
     assert_delivered_exactly(world.memory, at_least=50)
 
 
+# Ranges.
+
+
+def prices(areas: str) -> tuple[DRTreeWorld, int]:
+    """Peers that want the cheap and the dear, and publications of every price between."""
+    world = DRTreeWorld(Parameters(areas=areas, dimensions="x,price", check_ms=1000.0))
+    for node in range(20):
+        world.join(node)
+        low, high = 10 + node, 90 - node
+        text = f"price <= {low} or price >= {high}, price >= {low - 3}, price <= {high + 3}"
+        world.simulation.obey(node, Subscribe(node, EVERYTHING, Filter(text)))
+    world.pass_periods(10)
+    world.settle()
+    for number in range(300):
+        price = {"price": 5.0 + number % 90}
+        world.simulation.obey(number % 20, Publish(number, point(0, 0), attributes=price))
+        world.pass_periods(0.05)
+    world.pass_periods(2)
+    world.simulation.recorder.close()
+    rows = world.memory.table("messages").select(["publication", "to"]).to_pylist()
+    reached = {(row["publication"], row["to"]) for row in rows if row["publication"] is not None}
+    return world, len(reached)
+
+
+def test_disjoint_ranges_are_rectangles_of_their_own_which_reach_fewer_in_vain() -> None:
+    whole, reached = prices("merged")
+    assert slots(whole, 3) == [0]
+    apart, fewer = prices("split")
+    assert slots(apart, 3) == [0, 1]
+    boxes = [apart.members()[3 * SLOTS + slot].levels[0].box for slot in (0, 1)]
+    sides = sorted((round(b.low[1]), round(b.high[1])) for b in boxes)
+    assert sides == [(10, 13), (87, 90)]
+    for world in (whole, apart):
+        assert_delivered_exactly(world.memory, at_least=200)
+    assert fewer < 0.7 * reached
+
+
+def test_a_filter_may_gain_and_lose_ranges() -> None:
+    world = DRTreeWorld(Parameters(areas="split", dimensions="x,price", check_ms=1000.0))
+    for node in range(8):
+        world.join(node)
+        world.simulation.obey(node, Subscribe(node, EVERYTHING, Filter(f"price == {node}")))
+    number = 0
+    for text, members in [
+        ("price < 3 or price > 9", 2),
+        ("price < 3 or price > 9 or price == 6", 3),
+        ("price > 9", 1),
+        ("price < 3 or kind == 'gift'", 1),  # a gift may have any price
+        ("price < 3 or price > 9 + 0 * t", 2),
+    ]:
+        world.simulation.obey(0, Subscribe(0, EVERYTHING, Filter(text)))
+        world.pass_periods(12)
+        world.settle()
+        assert len(slots(world, 0)) == members, text
+        for price in (2, 5, 6, 10, None):
+            number += 1
+            attributes = {"kind": "gift"} if price is None else {"price": price}
+            world.simulation.obey(4, Publish(number, point(0, 0), attributes=attributes))
+            world.pass_periods(0.1)
+    world.pass_periods(2)
+    world.simulation.recorder.close()
+    assert_delivered_exactly(world.memory, at_least=10)
+
+
 # Variables.
 
 
@@ -162,9 +227,10 @@ def test_a_tune_of_what_has_no_variables_is_ignored_and_one_without_a_value_refu
     assert notes(Tune(7, {"view": 1.0})) == [Note("ignored", 7)]
     assert notes(Tune(1000, {"view": 1.0})) == [Note("ignored", 1000)]
     peer.obey(now, Subscribe(7, "x <= 1 / view", variables={"view": 2.0}))
-    wanted = peer.interests.current(7)
+    wanted = peer.active.current[7]
     assert notes(Tune(7, {"view": 0.0})) == [Note("refused", 7)]
-    assert peer.interests.current(7) == wanted
+    assert peer.active.current[7] == wanted
+    assert peer.interests.present()[7, 0] == 0
     peer.obey(now, Move(7, Moving(disc(0, 0, 1))))
     peer.obey(now, Unsubscribe(7))
     assert notes(Tune(7, {"view": 1.0})) == [Note("ignored", 7)]

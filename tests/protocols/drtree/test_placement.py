@@ -15,6 +15,9 @@ from nearcast.sim.network import ConstantDelay, Embedding, Network
 from nearcast.space.shapes import point
 from nearcast.trace.sinks import MemoryTrace
 from support.drtree_worlds import DRTreeWorld, assert_delivered_exactly, faults, run, settled_tree
+from support.examples import choices, crossed
+
+STRATEGY_SEEDS = tuple(zip(STRATEGIES, range(1, 6), strict=True))
 
 
 def mean_total_ms(trace: MemoryTrace) -> float:
@@ -27,7 +30,7 @@ def mean_total_ms(trace: MemoryTrace) -> float:
     return sum(last.values()) / len(last) / 1000
 
 
-@pytest.mark.parametrize(("strategy", "seed"), list(zip(STRATEGIES, range(1, 6), strict=True)))
+@choices("strategy, seed", STRATEGY_SEEDS[:2], STRATEGY_SEEDS[2:])
 def test_on_a_map_everyone_receives_sooner_from_owners_placed_by_latency(
     strategy: str, seed: int
 ) -> None:
@@ -43,8 +46,7 @@ def test_on_a_map_everyone_receives_sooner_from_owners_placed_by_latency(
     assert took["latency"] < took["coverage"]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("nodes", [1, 2, 3, 9, 70])
+@crossed("strategy, nodes", STRATEGIES, [1, 2, 3, 9, 70])
 def test_where_all_are_equally_far_nothing_is_missed_either(strategy: str, nodes: int) -> None:
     world, trace = run(
         nodes=nodes, seconds=2.0, strategy=strategy, promotes="latency", rate=3.0, size=100.0

@@ -3,7 +3,6 @@
 from random import Random
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,15 +22,13 @@ from nearcast.sim.network import ConstantDelay, Duplication, Loss
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from support.brute_force import delivered, expected
-from support.examples import examples
+from support.examples import choices, examples
 from support.message_strategies import messages
 from support.peer_worlds import recall
 from support.psense_peers import PSenseWorld, alone, run
 
-DIMENSIONS = pytest.mark.parametrize("dimensions", [2, 3])
 
-
-@DIMENSIONS
+@choices("dimensions", [2], [3])
 def test_walkers_know_nearly_all_they_should_and_their_publications_arrive(dimensions: int) -> None:
     trace = run(40, 5.0, dimensions=dimensions, dims=dimensions, radius=300.0, limit=20_000)
     assert recall(trace, 300.0) >= 0.99

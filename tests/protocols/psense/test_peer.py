@@ -178,6 +178,22 @@ def test_a_round_updates_near_nodes_and_sensors_and_asks_sensors() -> None:
     assert sorted(sector for _, sector in requests) == list(range(8))
 
 
+@pytest.mark.parametrize(
+    ("view", "known", "later"),
+    [("near", [], []), ("receivers", [1], [1]), ("connections", [1, 2], [1])],
+)
+def test_whom_a_peer_knows_are_near_nodes_its_receivers_or_all_its_connections(
+    view: str, known: list[int], later: list[int]
+) -> None:
+    peer = alone(view=view)
+    for node, x in ((1, 150.0), (2, 600.0)):  # 1 is the sensor of all sectors, 2 has this for one
+        seen = PositionRecord(node, (x, 1.0, 0.0), 100.0, layouts.sequence_at(SECOND), 3)
+        peer.receive(SECOND, node, Position(layouts.pack_position(seen, (), 2)))
+    peer.wake(SECOND + 333_000, PlayRound())
+    for seconds, wanted in ((2, known), (4, later)):
+        assert [node for node, _ in peer.known(seconds * SECOND)] == wanted
+
+
 def test_a_request_is_answered_in_the_next_round_with_the_best_that_is_known() -> None:
     peer = alone()
     place(peer, SECOND, sighting(2, 390, 210, SECOND))

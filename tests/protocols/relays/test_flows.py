@@ -245,3 +245,17 @@ def test_a_peer_is_on_a_path_once_and_leaves_it_only_with_one_previous_hop() -> 
     assert table.sole_lister(entry) is None
     table.forget(MISSES * INTERVAL + 1)
     assert table.sole_lister(entry) == 2
+
+
+@pytest.mark.parametrize(("source", "also_to"), [(1, ()), (0, (5,))])
+def test_after_a_redirect_only_peers_in_the_middle_of_a_path_send_twice_for_an_interval(
+    source: int, also_to: tuple[int, ...]
+) -> None:
+    """What a source sends after the Accept, the forwarder cannot have had before."""
+    table, flow = FlowTable(1, INTERVAL, MISSES), (source, 5)
+    entry = table.open(flow, 5, 0.5, 0, 0)
+    assert entry is not None
+    number = table.ask(flow, REDIR, 3, 0)
+    assert table.answered(flow, 3, number, True, 10) is not None
+    assert table.sent_to(entry, 20) == (3, *also_to)
+    assert table.sent_to(entry, 10 + INTERVAL + 1) == (3,)

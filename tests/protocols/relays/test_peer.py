@@ -45,6 +45,7 @@ from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
 from support.examples import examples
 from support.message_strategies import messages
+from support.peer_worlds import PeerWorld, assert_delivered_exactly
 from support.relay_peers import RelayNetwork, RelayNode
 
 PLENTY = {"uplink_min": 1e5, "uplink_max": 1e5}
@@ -81,26 +82,34 @@ def test_it_is_a_protocol_by_name() -> None:
     assert PROTOCOLS["relays"] is KIND
 
 
-@pytest.mark.parametrize("workload", ["virtual-reality", "interest-graph"])
-def test_with_bandwidth_in_plenty_all_is_delivered_directly_and_nothing_else(workload: str) -> None:
-    trace = run(20, 2.0, workload, rate=4.0, **PLENTY)
+@pytest.mark.parametrize(
+    ("workload", "directory"),
+    [("virtual-reality", "central"), ("interest-graph", "central"), ("virtual-reality", "mesh")],
+)
+def test_with_bandwidth_in_plenty_all_is_delivered_directly_and_nothing_else(
+    workload: str, directory: str
+) -> None:
+    trace = run(20, 2.0, workload, rate=4.0, directory=directory, **PLENTY)
     received, should = outcome(trace)
     assert received == should
     assert facts(trace)["redirected"] == 0
     assert {row["hops"] for row in trace.table("deliveries").to_pylist()} == {1}
 
 
-def test_walkers_receive_all_they_should_although_interests_change() -> None:
-    trace = run(25, 5.0, walking=1.0, speed=15.0, rate=4.0, **PLENTY)
+@pytest.mark.parametrize("directory", ["central", "mesh"])
+def test_walkers_receive_all_they_should_although_interests_change(directory: str) -> None:
+    trace = run(25, 5.0, walking=1.0, speed=15.0, rate=4.0, directory=directory, **PLENTY)
     received, should = outcome(trace)
     assert received <= should
     # An interest that begins to move is known a moment later.
     assert len(should - received) <= 0.005 * len(should)
 
 
-def test_what_is_published_elsewhere_reaches_its_subscribers_by_the_directory() -> None:
+@pytest.mark.parametrize("directory", ["central", "mesh"])
+def test_what_is_published_elsewhere_reaches_its_subscribers(directory: str) -> None:
+    sides = {"side_min": 100.0, "side_max": 200.0}
     received, should = outcome(
-        run(30, 4.0, "hotspots", side_min=100.0, side_max=200.0, rate=8.0, **PLENTY)
+        run(30, 4.0, "hotspots", rate=8.0, directory=directory, **sides, **PLENTY)
     )
     assert received == should
 
@@ -118,14 +127,37 @@ def test_on_short_uplinks_relays_miss_fewer_updates_than_direct_sending() -> Non
     assert missed["on"] < 0.7 * missed["off"]
 
 
-def test_with_faults_most_is_delivered_and_nothing_twice_or_unwanted() -> None:
+@pytest.mark.parametrize("directory", ["central", "mesh"])
+def test_with_faults_most_is_delivered_and_nothing_twice_or_unwanted(directory: str) -> None:
     trace = run(
         25, 6.0, radius=300.0, uplink_min=100.0, uplink_max=400.0, walking=0.5, rate=4.0,
         loss=0.05, duplicate=0.1, reorder=0.1, crash=0.01, restart_s=2.0, network="embedding",
+        directory=directory,
     )  # fmt: skip
     received, should = outcome(trace)
     assert received <= should
     assert len(received) > 0.8 * len(should)
+
+
+@pytest.mark.parametrize("dead", [1, 4])
+def test_without_a_directory_no_peer_is_needed_by_all(dead: int) -> None:
+    """The first peer, or a later one, crashes; a newcomer joins through whoever is left."""
+    world = PeerWorld("relays", directory="mesh", interval_ms=125.0, **PLENTY)
+    for node in range(1, 9):
+        world.join(node, disc(20 * node, 0, 90))
+    world.pass_seconds(8)
+    world.simulation.crash(dead)
+    world.overlay.contacts.remove(dead)
+    world.pass_seconds(1)
+    world.join(9, disc(30, 30, 90))
+    world.pass_seconds(12)
+    left = [peer.id for peer in world.peers()]
+    assert len(left) == 8
+    for number, node in enumerate(left, 1):
+        world.obey(node, Publish(number, point(20 * node if node < 9 else 30, 0)))
+        world.obey(node, Publish(100 + number, point(150, 10)))  # elsewhere
+    world.pass_seconds(3)
+    assert_delivered_exactly(world.trace())
 
 
 # The uplink.
@@ -291,6 +323,7 @@ def test_parameters_out_of_range_are_refused_by_name() -> None:
     for name, value in (
         ("interval_ms", 1.0), ("misses", 1), ("epsilon", -1.0), ("hold_ms", 1e9), ("w_sender", -1),
         ("uplink_min", 900.0), ("uplink_max", 0.0), ("room", float("nan")), ("relays", "maybe"),
+        ("directory", "mine"),
         ("target_s", -1.0), ("steps", 0),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=name):
@@ -315,3 +348,12 @@ def test_in_an_interval_an_overloaded_peer_asks_for_so_many_operations(steps: in
     for moments in requests.values():
         assert all(b - a >= 490_000 for a, b in pairwise(sorted(moments)))
     assert max(max(moments.values()) for moments in requests.values()) == steps
+
+
+def test_a_status_goes_with_an_update_once_in_an_interval() -> None:
+    node, moments = RelayNode(0, range(2), RelaysParameters()), list[int]()
+    for now in range(0, 3 * SECOND, 100_000):
+        for effect in node.obey(now, Publish(now + 1, point(0, 0))):
+            if isinstance(effect, Send) and isinstance(effect.message, Update):
+                moments += [now] if effect.message.status else []
+    assert moments == list(range(0, 3 * SECOND, 500_000))

@@ -22,7 +22,7 @@ from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.space.motion import SECOND, Moving, line, path
 from nearcast.space.shapes import box, disc, point
 from nearcast.trace.schema import TABLES
-from support.examples import examples
+from support.examples import choices, examples
 from support.vso_worlds import run
 
 NODES = range(6)
@@ -196,9 +196,11 @@ def tables_of(**settings: Any) -> dict[str, pa.Table]:
     return {**tables, "views": tables["views"].sort_by(keys)}  # in no order within a node's
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"churn_rate": 2.0, "churn_by": "crash"}, {"motion": "path", "blast": 40.0}]
-)
+CHURN = {"churn_rate": 2.0, "churn_by": "crash"}
+BLASTS = {"motion": "path", "blast": 40.0}
+
+
+@choices("more", [{**CHURN, **BLASTS}], [{}, CHURN, BLASTS])
 def test_a_run_with_a_node_group_leaves_the_trace_of_one_without(
     more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

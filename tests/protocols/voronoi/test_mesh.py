@@ -1,10 +1,10 @@
 """A mesh of sites: everyone finds its neighbours and keeps them, whoever comes, moves and goes."""
 
+from functools import cache
 from random import Random
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,13 +21,12 @@ from nearcast.sim.network import ConstantDelay, Duplication, FaultyNetwork, Loss
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import BOX, DISC, POINT
-from support.examples import examples, seeds
+from support.examples import crossed, examples, seeds
 from support.mesh_nodes import CODEC, MeshNetwork, SiteNode, settled_mesh
 from support.message_strategies import messages
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 30, 100])
-@pytest.mark.parametrize("reach", [0.0, 80.0])
+@crossed("count, reach", [1, 2, 3, 4, 30, 100], [0.0, 80.0])
 def test_sites_that_join_at_once_find_all_their_neighbours(count: int, reach: float) -> None:
     net = settled_mesh(count, reach=reach)
     net.pass_seconds(1)
@@ -208,6 +207,15 @@ def test_ways_to_a_point_end_at_its_owner_and_shortcuts_make_them_shorter() -> N
     assert hops[8] < 0.75 * hops[0]
 
 
+@cache
+def sites_at_a_grid() -> MeshNetwork:
+    net = MeshNetwork()
+    for node in range(16):
+        net.join(node, (10.0 * (node % 4), 10.0 * (node // 4)), 0 if node else None)
+    net.settle(20)
+    return net
+
+
 @given(
     points=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=20),
     reach=st.integers(0, 30),
@@ -217,7 +225,7 @@ def test_ways_to_a_point_end_at_its_owner_and_shortcuts_make_them_shorter() -> N
 def test_owners_and_touched_regions_of_many_are_those_of_each(
     points: list[tuple[int, int]], reach: int, kind: int
 ) -> None:
-    mesh = NET.meshes()[0]
+    mesh = sites_at_a_grid().meshes()[0]
     places = mesh.diagram.places
     assert mesh.owners(points).tolist() == [voronoi.nearest(places, *map(float, p)) for p in points]
     x, y = np.array(points, float).T
@@ -233,12 +241,6 @@ def test_owners_and_touched_regions_of_many_are_those_of_each(
                 for w in (0.0, 1e-3)
             )
             assert exact <= found[row, column] <= more
-
-
-NET = MeshNetwork()
-for _node in range(16):
-    NET.join(_node, (10.0 * (_node % 4), 10.0 * (_node // 4)), 0 if _node else None)
-NET.settle(20)
 
 
 @given(

@@ -30,7 +30,7 @@ from support.vso_worlds import (
 )
 
 
-@seeds(range(4), range(4, 8))
+@seeds(range(2), range(2, 8))
 def test_crashes_partitions_and_loss_heal(seed: int) -> None:
     extra = {"limit": 6.0, "overload_ms": 1000.0} if seed % 2 else {}
     world, _ = run(nodes=24, seconds=12.0, seed=seed, rate=1.0, sample_ms=0, **BAD, **extra)

@@ -8,6 +8,7 @@ from nearcast.protocols.bubblestorm.messages import CODEC
 from nearcast.protocols.bubblestorm.parameters import Parameters
 from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
 from nearcast.protocols.contacts import Contacts, peer_overlay
+from nearcast.protocols.offers import PEER_OFFERS, OverlayOffer
 from nearcast.protocols.overlay import ProtocolKind
 
 
@@ -20,6 +21,9 @@ def peer(
     )
 
 
-KIND = ProtocolKind(Parameters, CODEC, peer_overlay(peer), invariants=invariants)
+KIND = ProtocolKind(
+    Parameters, CODEC, peer_overlay(peer), invariants=invariants,
+    offers=PEER_OFFERS | {OverlayOffer.RATES},
+)  # fmt: skip
 
 __all__ = ["KIND"]

@@ -22,12 +22,13 @@ MOST = 10_000  # connections, and attempts under way
 class DirectConnection:
     """One direct connection: where the other peer is, and whether it is to be closed."""
 
-    __slots__ = ("hard", "last_received", "place", "radius", "soft", "stamp")
+    __slots__ = ("hard", "last_received", "place", "published", "radius", "soft", "stamp")
 
     def __init__(self, position: PeerPosition, now: Time) -> None:
         self.place: Vector = position.place
         self.radius = position.radius  # its vision radius
         self.stamp = position.stamp
+        self.published: Time = 0  # when the newest publication was made that told a place
         self.last_received = now
         self.soft: Time | None = None  # since when it has been outside
         self.hard = False

@@ -27,7 +27,7 @@ class Measurement:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self.round: Number = 0
-        self.took_part = False  # a round has ended to which this peer contributed
+        self.took_part = 0  # rounds that have ended and to which this peer contributed
         self.finished = ALONE  # the estimate of the last round
         self._network = ALONE
         self.begin(0, 0, contributes=False)
@@ -101,7 +101,7 @@ class Measurement:
         if estimate is None:
             return  # too early to tell
         if self._contributed:
-            self.took_part = True
+            self.took_part += 1
         self.finished = self._network = estimate
 
     def _estimate(self) -> NetworkEstimate | None:

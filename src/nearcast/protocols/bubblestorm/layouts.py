@@ -10,6 +10,7 @@ expected type, and has possible numbers.
 """
 
 from enum import IntEnum
+from functools import lru_cache
 from math import inf
 from struct import Struct as Layout
 from typing import NamedTuple
@@ -28,6 +29,7 @@ READ_AS_FAR = 2 * FARTHEST  # as 4-byte numbers are rounded
 MILLISECOND: Time = 1_000
 STAMPS = 2**32  # timestamps are milliseconds and start again after 49 days
 NODES = 2**53
+REMEMBERED = 1024  # packets that were read last
 
 
 class MessageType(IntEnum):
@@ -79,8 +81,12 @@ def pack_position(
 
 def unpack_position(kind: MessageType, packet: bytes) -> PeerPosition | None:
     """None: this is no such packet."""
-    if len(packet) != PLACED.size:
-        return None
+    return None if len(packet) != PLACED.size else _unpack_position(kind, packet)
+
+
+# One packet goes to many peers, and peers of one process need read it only once.
+@lru_cache(maxsize=REMEMBERED)
+def _unpack_position(kind: MessageType, packet: bytes) -> PeerPosition | None:
     size, number, _, node, x, y, z, radius, stamp = PLACED.unpack(packet)
     # Comparisons with NaN are false, so these refuse it too.
     if size != PLACED.size or number != kind or node >= NODES or not radius >= 0:

@@ -35,9 +35,10 @@ from msgspec import Meta
 
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, Subscription
-from nearcast.node import Message
+from nearcast.node import Message, Priority
 from nearcast.protocols.bubblestorm.sizes import MOST, NetworkEstimate, Sum
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
+from nearcast.protocols.update_rates import UpdateRates
 from nearcast.wire import Codec
 
 Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # of a location, a round or a token
@@ -158,6 +159,7 @@ class Gossip(BubbleStormMessage, frozen=True, tag=12):
 class SubscriptionBubble(BubbleStormMessage, frozen=True, tag=13):
     """A subscription ([Lucas2011] tables 4.1 and 4.2); each peer that receives it stores it."""
 
+    priority: ClassVar[Priority] = Priority.BULK
     location: Number
     weight: Weight  # replicas still to make
     size: Weight  # of the whole bubble
@@ -170,6 +172,8 @@ class SubscriptionBubble(BubbleStormMessage, frozen=True, tag=13):
 class PublicationBubble(BubbleStormMessage, frozen=True, tag=14):
     """A publication in an instant bubble: each peer that receives it matches it and forgets it."""
 
+    ordered: ClassVar[bool] = False
+    priority: ClassVar[Priority] = Priority.PUBLICATION
     location: Number
     weight: Weight
     size: Weight
@@ -202,12 +206,16 @@ class Accept(BubbleStormMessage, frozen=True, tag=17):
 class Position(BubbleStormMessage, frozen=True, tag=18):
     """The low-frequency update of a connection."""
 
+    lossy: ClassVar[bool] = True
+    priority: ClassVar[Priority] = Priority.PUBLICATION
     packet: bytes
 
 
 class DirectPublication(BubbleStormMessage, frozen=True, tag=19):
     """A publication on a direct connection; `here`: made at its publisher's place."""
 
+    ordered: ClassVar[bool] = False
+    priority: ClassVar[Priority] = Priority.PUBLICATION
     publication: Publication
     here: bool
 
@@ -218,6 +226,8 @@ class DirectPublication(BubbleStormMessage, frozen=True, tag=19):
 class RendezvousPublication(BubbleStormMessage, frozen=True, tag=20):
     """A publication, sent to a subscriber by a rendezvous peer."""
 
+    ordered: ClassVar[bool] = False
+    priority: ClassVar[Priority] = Priority.PUBLICATION
     publication: Publication
     hops: Hops
 
@@ -238,6 +248,7 @@ class ReplicaHeld(BubbleStormMessage, frozen=True, tag=22):
 class ReplicaUpdate(BubbleStormMessage, frozen=True, tag=23):
     """To the holder of a replica: the new content."""
 
+    priority: ClassVar[Priority] = Priority.BULK
     token: Number
     asks: bool  # answer whether you still hold it
     packet: bytes
@@ -252,5 +263,5 @@ CODEC = Codec(
     Join, Walk, Adopt, Insert, InsertAccepted, LinkRejected, JoinCompleted, Leave, Released,
     Heartbeat, RepairWalk, Gossip, SubscriptionBubble, PublicationBubble,
     Reply, Contact, Accept, Position, DirectPublication, RendezvousPublication, Close,
-    ReplicaHeld, ReplicaUpdate, ReplicaDropped, *OF_RELAYS,
+    ReplicaHeld, ReplicaUpdate, ReplicaDropped, UpdateRates, *OF_RELAYS,
 )  # fmt: skip

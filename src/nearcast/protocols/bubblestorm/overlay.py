@@ -29,6 +29,7 @@ from nearcast.protocols.dedup import DeliveredPublications
 from nearcast.space.motion import SECOND, Time
 
 EVERY: Time = SECOND  # between two checks of the links
+BOOSTED = 3  # measurements that a new peer hurries on: others may wait for their first
 GENEROUS = 1.2  # times the size that this peer would choose: a larger weight is cut
 FRAME = 30  # bytes of a bubble around what it carries
 KBIT = 125  # bytes
@@ -92,7 +93,9 @@ class BubbleStormOverlay:
     # Measurement.
 
     def _gap(self) -> Time:
-        shared = max(self.circuit.degree, LEAST_DEGREE)
+        shared: float = max(self.circuit.degree, LEAST_DEGREE)
+        if self.measurement.took_part < BOOSTED:
+            shared *= self._parameters.gossip_boost
         return max(1, round(self._parameters.gossip_s * SECOND / shared))
 
     def _send_gossip(self) -> None:

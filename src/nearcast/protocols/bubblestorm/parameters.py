@@ -50,6 +50,9 @@ class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
     # Seconds in which a peer of 16 links tells each of them once of its measurement; sizes follow
     # changes later as it grows.
     gossip_s: float = 8.0
+    # How many times as often a new peer does so during its first measurements, 1 to 100: an overlay
+    # is ready once all have taken part in one. BubbleStorm itself has 1.
+    gossip_boost: float = 1.0
     # Upload of a peer in kbit/s, and the share of peers that have `strength` times as much: degree
     # grows with bandwidth, so they carry so many times the load.
     upload_kbit: float = 1000.0
@@ -77,6 +80,7 @@ class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
             ("dead_s", self.dead_s, 2 * self.beat_s, 1e7),
             ("patience_s", self.patience_s, 0.1, self.dead_s),
             ("gossip_s", self.gossip_s, 0.1, 1e6),
+            ("gossip_boost", self.gossip_boost, 1, 100),
             ("upload_kbit", self.upload_kbit, 1, 1e9),
             ("strong", self.strong, 0, 1),
             ("strength", self.strength, 1, 64),

@@ -41,6 +41,7 @@ from nearcast.protocols.dedup import DeliveredPublications, is_outside_window, p
 from nearcast.protocols.interests import Ball, PeerInterests, ball_around
 from nearcast.protocols.relays.layer import interest_of, relays_of
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
+from nearcast.protocols.update_rates import RateLimits, UpdateRates
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import POINT, Vector
 
@@ -76,6 +77,7 @@ class BubbleStormPeer(Node):
         self.overlay = BubbleStormOverlay(self, parameters, strength)
         self._circuit = self.overlay.circuit
         self.interests = PeerInterests()
+        self.rates = RateLimits(self, self.interests, self.post)
         self.cache = SubscriptionCache(_time(parameters.cache_s))
         self.connections = DirectConnections(
             _time(parameters.linger_s), _time(parameters.silent_s), _time(parameters.address_s),
@@ -101,6 +103,7 @@ class BubbleStormPeer(Node):
             messages.ReplicaHeld: self._on_replica_held,
             messages.ReplicaUpdate: self._on_replica_update,
             messages.ReplicaDropped: self._on_replica_dropped,
+            UpdateRates: self._on_update_rates,
             **self.overlay.handlers,
         }
         if self.relays is not None:
@@ -109,7 +112,7 @@ class BubbleStormPeer(Node):
     @property
     def ready(self) -> bool:
         """Joined, and counted in a measurement of the network."""
-        return self.overlay.circuit.joined and self.overlay.measurement.took_part
+        return self.overlay.circuit.joined and self.overlay.measurement.took_part > 0
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         return self.connections.seen(now)
@@ -181,6 +184,8 @@ class BubbleStormPeer(Node):
                 why = self.interests.obey(command, self.id, self.now)
                 if why is not None:
                     self.out.note(why, command.subscription)
+                else:
+                    self.rates.obey(command)
             case Leave():
                 self._leave()
         self._finish()
@@ -371,22 +376,28 @@ class BubbleStormPeer(Node):
             self._match_publication(publication, 0)
 
     def _send_directly(self, publication: Publication, here: bool) -> None:
-        """To all connected peers. Relays carry only publications made at the peer's place."""
+        """To the connected peers. Relays carry only publications made at the peer's place."""
         direct, relays = messages.DirectPublication(publication, here), self.relays
+        open_ = self.connections.open
+        to = self.rates.receivers(publication, self.connections.to, lambda node: open_[node].place)
         if relays is not None and here:
-            relays.disseminate(publication, self._audience_of(publication))
+            relays.disseminate(publication, self._audience_of(publication, to))
             return
         if relays is not None:
-            for _ in self.connections.to:
+            for _ in to:
                 relays.uplink.charge(direct, self.now)
-        self.out.send_many(self.connections.to, direct)
+        if to:
+            self.out.send_many(to, direct)
 
-    def _audience_of(self, publication: Publication) -> dict[NodeId, float]:
-        place = ball_around(publication.shape)
+    def _audience_of(self, publication: Publication, to: Iterable[NodeId]) -> dict[NodeId, float]:
+        place, open_ = ball_around(publication.shape), self.connections.open
         return {
-            node: interest_of(place.away(*connection.place), connection.radius)
-            for node, connection in self.connections.open.items()
+            node: interest_of(place.away(*open_[node].place), open_[node].radius) for node in to
         }
+
+    def _on_update_rates(self, sender: NodeId, message: UpdateRates) -> None:
+        if sender in self.connections.open:
+            self.rates.learn(sender, message)
 
     def _on_direct_publication(self, sender: NodeId, message: messages.DirectPublication) -> None:
         connection = self.connections.open.get(sender)
@@ -413,7 +424,8 @@ class BubbleStormPeer(Node):
         self, connection: DirectConnection, publication: Publication, here: bool, hops: int
     ) -> None:
         now = connection.last_received = self.now
-        if here:
+        if here and publication.t >= connection.published:  # else it has been overtaken
+            connection.published = publication.t
             shape = publication.shape
             x, y, z = connection.place = shape.x, shape.y, shape.z
             connection.monitor(self.interests.sees(x, y, z, now), now)
@@ -441,7 +453,9 @@ class BubbleStormPeer(Node):
             return  # a replay
         wanting = self.interests.wanting(publication)
         if wanting and self.delivered.is_new(publication_key(publication), self.now):
-            self.out.deliver(publication, tuple(wanting), hops)
+            admitted = self.rates.admit(publication, wanting)
+            if admitted:
+                self.out.deliver(publication, tuple(admitted), hops)
 
 
 def _fits(position: PeerPosition, wanted: tuple[Subscription, ...]) -> bool:

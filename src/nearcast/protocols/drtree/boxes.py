@@ -2,6 +2,7 @@
 
 The first dimensions are places (x, y, z), further ones are attributes: a filter's comparisons bound
 the box there, and "if one attribute is undefined, then the corresponding rectangle is unbounded".
+Where a filter chooses with `or` between ranges, each of them is a rectangle of its own (`ranges`).
 What evolves is bounded by interval arithmetic over whole windows of time, which are longer than the
 box is to hold: each time that a box changes, members may move in the tree, and nodes change hands.
 Every side is moved outward by more than the arithmetic can have been wrong by; who really wants a
@@ -9,12 +10,13 @@ publication is decided by `model.publication.wants` alone, at the leaf.
 """
 
 from collections.abc import Iterable, Sequence
-from math import inf
+from itertools import product
+from math import inf, prod
 from operator import eq
 from typing import Protocol, TypeAlias
 
 from nearcast.model.intervals import admitted_by_all
-from nearcast.model.predicates import AXES
+from nearcast.model.predicates import AXES, Predicate
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription, seconds_since
 from nearcast.space.boxes import BoxBounds, Margin, box_around, overlaps, swept_box
@@ -26,6 +28,7 @@ BoxSide: TypeAlias = tuple[float, float]
 WINDOW: Time = 16 * SECOND  # of a formula or filter
 ROUNDING = 1e-15  # relative to the numbers that went in; a float is wrong by 1.2e-16
 MARGIN = Margin(ROUNDING)
+MOST_RANGES = 16  # of one subscription
 EVERYWHERE: BoxSide = (-inf, inf)
 
 
@@ -91,10 +94,26 @@ def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> B
     return _box(sides)
 
 
+def ranges(subscription: Subscription, dimensions: Sequence[str]) -> list[tuple[Predicate, ...]]:
+    """What to choose where the filter says `or` about a dimension: together, all that is wanted.
+
+    One range without a choice if there is no `or`, or if it would be more than MOST_RANGES.
+    """
+    condition = subscription.filter
+    choices = [
+        choice
+        for choice in (() if condition is None else condition.parsed.choices)
+        if any(one.attribute in dimensions for one in choice)
+    ]
+    return list(product(*choices)) if prod(map(len, choices)) <= MOST_RANGES else [()]
+
+
 def box_of_subscription(
-    subscription: Subscription, dimensions: Sequence[str], begin: Time, end: Time
-) -> BoxBounds | None:
-    """Where the interest is at any time from `begin` to `end`; None: nowhere meanwhile."""
+    subscription: Subscription, dimensions: Sequence[str], begin: Time, end: Time,
+    chosen: tuple[Predicate, ...] = (),
+) -> BoxBounds | None:  # fmt: skip
+    """Where the interest is at any time from `begin` to `end`; None: nowhere meanwhile. `chosen`:
+    only one of its `ranges`."""
     region, condition = subscription.region, subscription.filter
     swept = None if isinstance(region, Formula) else swept_box(region, begin, end, MARGIN)
     sides = []
@@ -103,21 +122,24 @@ def box_of_subscription(
             sides.append((swept.low[AXES.index(name)], swept.high[AXES.index(name)]))
             continue
         text = region if isinstance(region, Formula) and name in AXES else condition
-        side = EVERYWHERE if text is None else _bounds(text, name, begin, end)
+        side = EVERYWHERE if text is None else _bounds(text, chosen, name, begin, end)
         if side is None:
             return None
         sides.append(_widened(*side))
     return _box(sides)
 
 
-def _bounds(text: Formula | Filter, name: str, begin: Time, end: Time) -> BoxSide | None:
+def _bounds(
+    text: Formula | Filter, chosen: tuple[Predicate, ...], name: str, begin: Time, end: Time
+) -> BoxSide | None:
     """What its comparisons leave of a dimension at any time from `begin` to `end`."""
     since = text.since
     first, last = begin // WINDOW * WINDOW, (end // WINDOW + 1) * WINDOW
     first = max(first, min(begin, since))  # not before it began
     return admitted_by_all(
-        text.parsed.items, name, seconds_since(since, first), seconds_since(since, last)
-    )
+        (*text.parsed.items, *chosen), name,
+        seconds_since(since, first), seconds_since(since, last),
+    )  # fmt: skip
 
 
 def _widened(low: float, high: float) -> BoxSide:

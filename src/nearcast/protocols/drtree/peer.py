@@ -271,15 +271,14 @@ class DRTreePeer(Node):
     # Members and their boxes.
 
     def _change(self, number: SubscriptionId) -> None:
-        """A subscription has begun, changed or ended; so does the box of its member."""
+        """A subscription has begun, changed or ended; so do the boxes of its members."""
         subscription = self.active.current.get(number)
-        slot = self.interests.present().get(number, 0)
         if subscription is None:
-            self.interests.end(number, self.now)
-            self._cover(slot)
+            for slot in dict.fromkeys(self.interests.end(number, self.now)):
+                self._cover(slot)
             return
-        self.interests.put(subscription, slot, self.now)
-        for changed in dict.fromkeys([*self._regroup(), slot]):
+        slots = self.interests.put(subscription, self.dimensions, self.now)
+        for changed in dict.fromkeys([*self._regroup(), *slots]):
             self._cover(changed)
 
     def _regroup(self) -> list[int]:
@@ -294,15 +293,14 @@ class DRTreePeer(Node):
         taken = dict.fromkeys([*self.interests.slots(), *self.members])
         given: dict[int, None] = {}
         for group in sorted(group_touching(areas), key=len, reverse=True):
-            slot = next((before[s] for s in group if before[s] not in given), None)
+            slot = next((before[r] for r in group if before[r] not in given), None)
             if slot is None:
                 slot = next((s for s in range(SLOTS) if s not in taken), SLOTS - 1)
             given[slot] = taken[slot] = None
-            for subscription in group:
-                current = self.interests.current(subscription)
-                if before[subscription] != slot and current is not None:
-                    self.interests.put(current, slot, self.now)
-                    changed += [slot, before[subscription]]
+            for rectangle in group:
+                if before[rectangle] != slot:
+                    self.interests.give(rectangle, slot, self.now)
+                    changed += [slot, before[rectangle]]
         return changed
 
     def _cover(self, slot: int) -> None:

@@ -12,7 +12,8 @@ from nearcast.space.motion import Time
 
 def sees(vision: AreaOfInterest, other: PositionRecord) -> bool:
     """Is one in the other's area of interest?"""
-    return dist(vision.place, other.place) <= max(vision.radius, other.radius)
+    away = dist(vision.place, other.place)
+    return away <= vision.radius or away <= other.radius
 
 
 class Acquaintances:

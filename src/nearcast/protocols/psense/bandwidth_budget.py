@@ -15,7 +15,7 @@ def size(message: Message) -> int:
     return CODEC.size(message) + HEADERS
 
 
-class SendRequest(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message for these receivers, and its bytes for each."""
 
     receivers: Sequence[NodeId]
@@ -37,7 +37,7 @@ class BandwidthBudget:
         self.spent += size(message) * receivers
         assert self.spent <= self.limit, f"{self.spent} bytes in a round of {self.limit}"
 
-    def grant(self, wishes: Sequence[SendRequest], kept: int = 0) -> list[list[NodeId]]:
+    def grant(self, wishes: Sequence[OutgoingMessage], kept: int = 0) -> list[list[NodeId]]:
         """The receivers of each request that are served: all, or a random selection that fits.
 
         `kept` bytes are reserved for publications of this round.

@@ -14,6 +14,7 @@ is refused unless it has the expected type, exactly the right length, and possib
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct as Layout
 from typing import NamedTuple
 
@@ -31,6 +32,8 @@ SKEW: Time = 30 * SECOND  # by which clocks of peers may differ
 LONGEST_KEPT: Time = NUMBERS // 2 * TICK  # older numbers are taken for newer ones
 WIDE, SPATIAL = 0x80, 0x40
 KIND = 0x3F
+LONGEST_POSITION = 32 + 8 * (MOST_RECEIVERS + 1)  # bytes; whatever is longer is no position
+REMEMBERED = 128  # packets that were read last
 
 
 class PacketType(IntEnum):
@@ -49,6 +52,10 @@ class PositionRecord(NamedTuple):
     radius: float
     sequence: int
     hops: int
+
+
+def with_hops(seen: PositionRecord, hops: int) -> PositionRecord:
+    return PositionRecord(seen.node, seen.place, seen.radius, seen.sequence, hops)
 
 
 class SensorSuggestion(NamedTuple):
@@ -79,6 +86,8 @@ def is_recent(sequence: int, now: Time, oldest: Time) -> bool:
 
 
 def within(number: float) -> float:
+    if -FARTHEST <= number <= FARTHEST:
+        return number
     return min(max(number, -FARTHEST), FARTHEST)
 
 
@@ -93,6 +102,11 @@ _TAILS = {
     )
 }
 _RECEIVERS = {"I": 4, "Q": 8}
+
+
+@lru_cache(maxsize=2 * (MOST_RECEIVERS + 2))
+def _names_layout(count: int, id_format: str) -> Layout:
+    return Layout(f"<{count}{id_format}")
 
 
 def _id_format(*names: NodeId) -> str:
@@ -110,7 +124,7 @@ def pack_position(seen: PositionRecord, receivers: Sequence[NodeId], dimensions:
     listed = receivers[:MOST_RECEIVERS]
     id_format = _id_format(seen.node, *listed)
     tail = _TAILS[PacketType.POSITION, id_format].pack(seen.node)
-    names = Layout(f"<{len(listed)}{id_format}").pack(*listed)
+    names = _names_layout(len(listed), id_format).pack(*listed)
     return _base(PacketType.POSITION, id_format, seen, dimensions) + tail + names
 
 
@@ -157,6 +171,14 @@ def unpack_position(
     packet: bytes, dimensions: int
 ) -> tuple[PositionRecord, tuple[NodeId, ...]] | None:
     """A position, and its direct receivers; None: this is no such packet."""
+    return None if len(packet) > LONGEST_POSITION else _unpack_position(packet, dimensions)
+
+
+# One packet goes to many peers, and peers of one process need read it only once.
+@lru_cache(maxsize=REMEMBERED)
+def _unpack_position(
+    packet: bytes, dimensions: int
+) -> tuple[PositionRecord, tuple[NodeId, ...]] | None:
     opened = _open(PacketType.POSITION, packet, dimensions)
     if opened is None:
         return None
@@ -164,7 +186,7 @@ def unpack_position(
     names, rest = divmod(len(tail), _RECEIVERS[id_format])
     if rest or not 1 <= names <= MOST_RECEIVERS + 1:
         return None
-    node, *receivers = Layout(f"<{names}{id_format}").unpack(tail)
+    node, *receivers = _names_layout(names, id_format).unpack(tail)
     if node >= NODES or any(name >= NODES for name in receivers):
         return None
     return PositionRecord(node, place, radius, sequence, hops), tuple(receivers)

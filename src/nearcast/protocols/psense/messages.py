@@ -14,7 +14,8 @@ from typing import ClassVar
 
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import PublicationId
-from nearcast.node import Message
+from nearcast.node import Message, Priority
+from nearcast.protocols.update_rates import UpdateRates
 from nearcast.wire import Codec
 
 
@@ -28,6 +29,7 @@ class Position(PSenseMessage, frozen=True, tag=1):
     """The position of a peer: its own, or forwarded."""
 
     lossy: ClassVar[bool] = True
+    priority: ClassVar[Priority] = Priority.PUBLICATION
     packet: bytes
 
 
@@ -49,6 +51,7 @@ class PublicationMessage(PSenseMessage, frozen=True, tag=4):
     """A publication, with the position of its publisher."""
 
     lossy: ClassVar[bool] = True
+    priority: ClassVar[Priority] = Priority.PUBLICATION
     packet: bytes
     publication: Publication
 
@@ -56,4 +59,4 @@ class PublicationMessage(PSenseMessage, frozen=True, tag=4):
         return self.publication.id
 
 
-CODEC = Codec(Position, Request, Response, PublicationMessage)
+CODEC = Codec(Position, Request, Response, PublicationMessage, UpdateRates)

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from nearcast.field_checks import between, one_of
 
-VIEWS = ("connections", "near")
+VIEWS = ("receivers", "connections", "near")
 MOST_HOPS = 15
 
 
@@ -18,7 +18,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # it grows.
     round_ms: float = 333.0
     # Bytes that a peer sends in a round at most, UDP and IP headers included, 200 to 1e9. What does
-    # not fit is not sent, and left to others.
+    # not fit is not sent, and left to others. A round with a publication takes some 1000 bytes, and
+    # 350 for each peer in view: for more than a dozen of them, the usual limit is too small.
     limit: int = 5000
     # How often news of a position or a publication may be passed on, 0 to 15; reach and traffic
     # grow with it.
@@ -32,9 +33,10 @@ class Parameters(Struct, frozen=True, kw_only=True):
     retry_s: float = 2.5
     # Seconds of solitude after which a peer joins anew, above a round to 1e6.
     alone_s: float = 20.0
-    # connections: a peer's view is all whom it sends its position to, sensors too, as [Lucas2011]
-    # counts them; near: those in its area of interest alone.
-    view: str = "connections"
+    # receivers: a peer's view is all whom it sends its position to, sensors too; connections: also
+    # all who have sent it a message themselves within linger_s, as [Lucas2011] counts connections
+    # (5.4.2); near: those in its area of interest alone.
+    view: str = "receivers"
 
     def __post_init__(self) -> None:
         one_of("dimensions", self.dimensions, (2, 3))

@@ -10,10 +10,10 @@ response counts only if its sensor is the best. A peer that sees farther than we
 as we are in its area of interest, since it wants our publications.
 """
 
-from collections.abc import Iterable
-from math import dist
+from collections.abc import Callable, Iterable, Sequence
+from math import dist, sqrt
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
@@ -25,13 +25,14 @@ from nearcast.protocols.interests import PeerInterests
 from nearcast.protocols.psense import layouts
 from nearcast.protocols.psense.acquaintances import Acquaintances, sees
 from nearcast.protocols.psense.area_of_interest import AreaOfInterest, vision_of
-from nearcast.protocols.psense.bandwidth_budget import BandwidthBudget, SendRequest, size
-from nearcast.protocols.psense.layouts import PositionRecord
+from nearcast.protocols.psense.bandwidth_budget import BandwidthBudget, OutgoingMessage, size
+from nearcast.protocols.psense.layouts import PositionRecord, with_hops
 from nearcast.protocols.psense.messages import Position, PublicationMessage, Request, Response
 from nearcast.protocols.psense.parameters import Parameters
 from nearcast.protocols.psense.sectors import SECTORS, PlacedNode, best_sensor
+from nearcast.protocols.update_rates import RateLimits, UpdateRates
 from nearcast.space.motion import SECOND, Time
-from nearcast.space.shapes import DISC, Shape, Vector, overlap
+from nearcast.space.shapes import BOX, DISC, Shape, Vector, overlap
 
 ROUNDED = 1e-6  # relative: numbers of 4 bytes
 LEAST_KEPT, MOST_KEPT = 5, 2  # a fifth to a half of the limit is for publications
@@ -59,6 +60,9 @@ class PSensePeer(Node):
         self.parameters = parameters
         self.contacts = contacts
         self.interests = PeerInterests()
+        self.rates = RateLimits(
+            self, self.interests, self._send_rates, flat=parameters.dimensions == 2
+        )
         self.known_of = Acquaintances(node_id, parameters.dimensions)
         self.allowance = BandwidthBudget(parameters.limit, rng)
         self.joined = False
@@ -75,7 +79,15 @@ class PSensePeer(Node):
         self._latest: dict[NodeId, int] = {}  # sequence of the latest Position of each
         self._requests: dict[tuple[NodeId, int], PositionRecord] = {}
         self._sent_position_to: dict[NodeId, None] = {}  # who has got our position in this round
+        self._sent_to_us: dict[NodeId, Time] = {}  # when each last sent us a message itself
         self._published = 0  # bytes of publications in this round
+        self._understand: dict[type[Message], Callable[[NodeId, Any], bool]] = {
+            Position: self._on_position,
+            PublicationMessage: self._on_publication,
+            Request: self._on_request,
+            Response: self._on_response,
+            UpdateRates: self._on_update_rates,
+        }
 
     # Windows.
 
@@ -91,20 +103,18 @@ class PSensePeer(Node):
         vision = vision_of(self.interests, now, self.parameters.dimensions)
         if vision is None:
             return []
-        linger = round(self.parameters.linger_s * SECOND)
-        connected = self.parameters.view == "connections"
-        return [
-            (node, seen.place)
+        linger, view = round(self.parameters.linger_s * SECOND), self.parameters.view
+        known = {
+            node
             for node, seen in self.known_of.seen.items()
             if dist(vision.place, seen.place) <= vision.radius
-            or (
-                connected
-                and (
-                    now - self.known_of.near.get(node, -linger - 1) <= linger
-                    or node in self.known_of.sensors
-                )
-            )
-        ]
+        }
+        if view != "near":
+            known |= {node for node, t in self.known_of.near.items() if now - t <= linger}
+            known.update(self.known_of.sensors)
+        if view == "connections":
+            known |= {node for node, t in self._sent_to_us.items() if now - t <= linger}
+        return [(node, seen.place) for node, seen in self.known_of.seen.items() if node in known]
 
     # Hooks.
 
@@ -117,54 +127,70 @@ class PSensePeer(Node):
                 if why is not None:
                     self.out.note(why, command.subscription)
                 else:
+                    self.rates.obey(command)
                     self._begin()
             case Leave():
                 self.contacts.remove(self.id)
                 self.out.stop()  # pSense has no goodbye: the silent are forgotten
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        dimensions, understood = self.parameters.dimensions, True
-        match message:
-            case Position(packet):
-                position = layouts.unpack_position(packet, dimensions)
-                understood = position is not None and self._is_credible(sender, position[0])
-                if position is not None and understood:
-                    self._receive_position(*position)
-            case PublicationMessage(packet, publication):
-                opened = layouts.unpack_position(packet, dimensions)
-                understood = (
-                    opened is not None
-                    and opened[0].node == publication.node
-                    and self._is_credible(sender, opened[0])
-                    and not is_outside_window(publication, self.now)
-                )
-                if opened is not None and understood:
-                    self._receive_publication(publication, *opened)
-            case Request(packet):
-                request = layouts.unpack_request(packet, dimensions)
-                understood = (
-                    request is not None
-                    and request[0].node == sender != self.id
-                    and self._is_credible(sender, request[0])
-                )
-                if request is not None and understood:
-                    self._learn(request[0])
-                    if self._begun:
-                        self._requests[sender, request[1]] = request[0]
-            case Response(packet):
-                response = layouts.unpack_response(packet, dimensions)
-                understood = (
-                    response is not None
-                    and response.sender == sender
-                    and self._is_credible(sender, response.sensor)
-                )
-                if response is not None and understood:
-                    self._learn(response.sensor)
-        if not understood:
+        if not self._understand[type(message)](sender, message):
             self.out.note("refused", sender)
             return
         self.joined = True
+        if self._begun:
+            self._sent_to_us[sender] = self.now
         self.contacts.add(sender)
+
+    # Messages: each of these says whether it was understood.
+
+    def _on_position(self, sender: NodeId, message: Position) -> bool:
+        position = layouts.unpack_position(message.packet, self.parameters.dimensions)
+        if position is None or not self._is_credible(sender, position[0]):
+            return False
+        self._receive_position(*position)
+        return True
+
+    def _on_publication(self, sender: NodeId, message: PublicationMessage) -> bool:
+        publication = message.publication
+        opened = layouts.unpack_position(message.packet, self.parameters.dimensions)
+        if (
+            opened is None
+            or opened[0].node != publication.node
+            or not self._is_credible(sender, opened[0])
+            or is_outside_window(publication, self.now)
+        ):
+            return False
+        self._receive_publication(publication, *opened)
+        return True
+
+    def _on_request(self, sender: NodeId, message: Request) -> bool:
+        request = layouts.unpack_request(message.packet, self.parameters.dimensions)
+        if request is None:
+            return False
+        asker, sector = request
+        if not asker.node == sender != self.id or not self._is_credible(sender, asker):
+            return False
+        self._learn(asker)
+        if self._begun:
+            self._requests[sender, sector] = asker
+        return True
+
+    def _on_response(self, sender: NodeId, message: Response) -> bool:
+        response = layouts.unpack_response(message.packet, self.parameters.dimensions)
+        if (
+            response is None
+            or response.sender != sender
+            or not self._is_credible(sender, response.sensor)
+        ):
+            return False
+        self._learn(response.sensor)
+        return True
+
+    def _on_update_rates(self, sender: NodeId, message: UpdateRates) -> bool:
+        if sender in self.known_of.seen:
+            self.rates.learn(sender, message)
+        return True
 
     def on_timer(self, timer: Timer) -> None:  # noqa: ARG002  there is one alone
         vision = self._vision()
@@ -172,6 +198,7 @@ class PSensePeer(Node):
             self.contacts.remove(self.id)
             self._requests.clear()
             self._to_forward.clear()
+            self._sent_to_us.clear()
             self._begun = False
             return
         # A round leaves room for as much as was published in the last, within bounds.
@@ -220,8 +247,9 @@ class PSensePeer(Node):
 
     def _learn(self, seen: PositionRecord) -> bool:
         """Is it newer than what is known? A peer that has no place learns nothing."""
-        hops = min(seen.hops, self.parameters.hops)
-        return self._begun and self.known_of.learn(seen._replace(hops=hops), self.now)
+        if seen.hops > self.parameters.hops:
+            seen = with_hops(seen, self.parameters.hops)
+        return self._begun and self.known_of.learn(seen, self.now)
 
     def _find_near_nodes(self, vision: AreaOfInterest) -> None:
         silent, linger = self.parameters.silent_s, self.parameters.linger_s
@@ -229,6 +257,7 @@ class PSensePeer(Node):
             self.contacts.remove(node)  # whoever is there nevertheless says so every round
             self.out.note("lost", node)
         self._latest = {node: n for node, n in self._latest.items() if node in self.known_of.seen}
+        self._sent_to_us = {n: t for n, t in self._sent_to_us.items() if n in self.known_of.seen}
         self.contacts.add(self.id)
         for node in self.known_of.find_near_nodes(vision, self.now):
             self._came = self.now
@@ -253,11 +282,11 @@ class PSensePeer(Node):
                 sensor = self._me(vision)
             else:
                 sensor = self.known_of.seen[best]
-                sensor = sensor._replace(hops=sensor.hops - 1)
+                sensor = with_hops(sensor, sensor.hops - 1)
             answer = layouts.SensorSuggestion(self.id, sector, sensor, asker.sequence)
             message = Response(layouts.pack_response(answer, self.parameters.dimensions))
             answers.append(message)
-            wishes.append(SendRequest((node,), size(message)))
+            wishes.append(OutgoingMessage((node,), size(message)))
         self._requests.clear()
         self._serve(wishes, answers)
 
@@ -268,10 +297,10 @@ class PSensePeer(Node):
             if node is not None:
                 message = Request(layouts.pack_request(me, sector, dimensions))
                 questions.append(message)
-                wishes.append(SendRequest((node,), size(message)))
+                wishes.append(OutgoingMessage((node,), size(message)))
         self._serve(wishes, questions)
 
-    def _serve(self, wishes: list[SendRequest], messages: list[Response] | list[Request]) -> None:
+    def _serve(self, wishes: list[OutgoingMessage], messages: Sequence[Message]) -> None:
         for message, receivers in zip(messages, self.allowance.grant(wishes), strict=True):
             for node in receivers:
                 self.allowance.take(message, 1)
@@ -289,31 +318,38 @@ class PSensePeer(Node):
         for forwarded in self._to_forward.values():
             plans.append((forwarded, self._lacking(forwarded)))
         self._to_forward.clear()
-        dimensions = self.parameters.dimensions
-        wishes = []
+        wishes, positions = [], []
         for forwarded, receivers in plans:
-            packet = layouts.pack_position(
-                forwarded.seen, (*forwarded.already_sent, *receivers), dimensions
-            )
-            wishes.append(SendRequest(receivers, size(Position(packet))))
-        for (forwarded, _), served in zip(plans, self.allowance.grant(wishes, kept), strict=True):
+            position = Position(self._packet(forwarded, receivers))
+            positions.append(position)
+            wishes.append(OutgoingMessage(receivers, size(position)))
+        served_of = self.allowance.grant(wishes, kept)
+        for (forwarded, receivers), position, served in zip(
+            plans, positions, served_of, strict=True
+        ):
             if served:
-                packet = layouts.pack_position(
-                    forwarded.seen, (*forwarded.already_sent, *served), dimensions
-                )
-                self.allowance.take(Position(packet), len(served))
-                self.out.send_many(served, Position(packet))
+                if served != receivers:
+                    position = Position(self._packet(forwarded, served))
+                self.allowance.take(position, len(served))
+                self.out.send_many(served, position)
+
+    def _packet(self, forwarded: PositionToForward, receivers: Sequence[NodeId]) -> bytes:
+        named = (*forwarded.already_sent, *receivers)
+        return layouts.pack_position(forwarded.seen, named, self.parameters.dimensions)
 
     def _lacking(self, forwarded: PositionToForward) -> list[NodeId]:
         """Known peers that are near the node and have not got its position."""
-        seen = forwarded.seen
+        seen, known = forwarded.seen, self.known_of.seen
         informed = {seen.node, *forwarded.already_sent}
         around = AreaOfInterest(seen.place, seen.radius)
-        others = [one for node, one in self.known_of.seen.items() if node != seen.node]
-        lacking = [one.node for one in others if one.node not in informed and sees(around, one)]
-        if not lacking and others and seen.node in self.known_of.sensors:
-            nearest = min((dist(one.place, seen.place), one.node) for one in others)[1]
-            return [] if nearest in informed else [nearest]
+        lacking = [
+            node for node, one in known.items() if node not in informed and sees(around, one)
+        ]
+        if not lacking and seen.node in self.known_of.sensors:
+            others = [
+                (dist(one.place, seen.place), n) for n, one in known.items() if n != seen.node
+            ]
+            return [node for _, node in sorted(others)[:1] if node not in informed]
         return lacking
 
     # Joining.
@@ -331,10 +367,10 @@ class PSensePeer(Node):
         for sector, node in enumerate(contacts):
             message = Request(layouts.pack_request(me, sector, dimensions))
             questions.append(message)
-            wishes.append(SendRequest((node,), size(message)))
+            wishes.append(OutgoingMessage((node,), size(message)))
         self._serve(wishes, questions)
         position = Position(layouts.pack_position(me, contacts, dimensions))
-        (served,) = self.allowance.grant([SendRequest(contacts, size(position))])
+        (served,) = self.allowance.grant([OutgoingMessage(contacts, size(position))])
         if served:
             self.allowance.take(position, len(served))
             self.out.send_many(served, position)
@@ -361,7 +397,7 @@ class PSensePeer(Node):
             self._latest[seen.node] = seen.sequence
             if hops > 0:
                 self._to_forward[seen.node] = PositionToForward(
-                    seen._replace(hops=hops - 1), (*already_sent, self.id)
+                    with_hops(seen, hops - 1), (*already_sent, self.id)
                 )
 
     # Publications.
@@ -376,10 +412,16 @@ class PSensePeer(Node):
         self._begin()
         vision = self._vision()
         assert vision is not None
-        receivers = self._concerned(shape, vision, ())
-        if not self.known_of.seen:
+        receivers: Sequence[NodeId] = self._concerned(shape, vision, ())
+        withheld: tuple[NodeId, ...] = ()
+        if seen := self.known_of.seen:
+            concerned = receivers
+            receivers = self.rates.receivers(publication, concerned, lambda one: seen[one].place)
+            # Listed as if they had it, so that nobody forwards it to them.
+            withheld = tuple(node for node in concerned if node not in receivers)
+        else:
             receivers = self.contacts.some(self.rng, 1, self.id)
-        self._send_publication(publication, self._me(vision), (), receivers)
+        self._send_publication(publication, self._me(vision), withheld, receivers)
 
     def _receive_publication(
         self, publication: Publication, seen: PositionRecord, already_sent: tuple[NodeId, ...]
@@ -396,15 +438,15 @@ class PSensePeer(Node):
             informed = (*already_sent, self.id, seen.node)
             receivers = self._concerned(publication.shape, vision, informed)
             self._send_publication(
-                publication, seen._replace(hops=hops - 1), (*already_sent, self.id), receivers
+                publication, with_hops(seen, hops - 1), (*already_sent, self.id), receivers
             )
 
     def _concerned(
         self, shape: Shape, vision: AreaOfInterest, informed: tuple[NodeId, ...]
     ) -> list[NodeId]:
         """All peers that see the place; if none does and neither do we, the peer nearest to it."""
-        dimensions = self.parameters.dimensions
-        others = [one for node, one in self.known_of.seen.items() if node not in informed]
+        dimensions, left_out = self.parameters.dimensions, set(informed)
+        others = [one for node, one in self.known_of.seen.items() if node not in left_out]
         concerned = [
             one.node for one in others if _touches(one.place, one.radius, shape, dimensions)
         ]
@@ -420,19 +462,17 @@ class PSensePeer(Node):
         publication: Publication,
         seen: PositionRecord,
         already_sent: tuple[NodeId, ...],
-        receivers: list[NodeId],
+        receivers: Sequence[NodeId],
     ) -> None:
         if not receivers:
             return
-        dimensions = self.parameters.dimensions
-        packet = layouts.pack_position(seen, (*already_sent, *receivers), dimensions)
-        wish = SendRequest(receivers, size(PublicationMessage(packet, publication)))
-        (served,) = self.allowance.grant([wish])
+        forwarded = PositionToForward(seen, already_sent)
+        message = PublicationMessage(self._packet(forwarded, receivers), publication)
+        (served,) = self.allowance.grant([OutgoingMessage(receivers, size(message))])
         if not served:
             return
-        message = PublicationMessage(
-            layouts.pack_position(seen, (*already_sent, *served), dimensions), publication
-        )
+        if served != receivers:
+            message = PublicationMessage(self._packet(forwarded, served), publication)
         self.allowance.take(message, len(served))
         self.out.send_many(served, message)
         self._published += size(message) * len(served)
@@ -442,16 +482,26 @@ class PSensePeer(Node):
     def _deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
         if wanting and self.delivered.is_new(publication_key(publication), self.now):
-            self.out.deliver(publication, tuple(wanting), hops)
+            admitted = self.rates.admit(publication, wanting)
+            if admitted:
+                self.out.deliver(publication, tuple(admitted), hops)
+
+    def _send_rates(self, to: NodeId, message: UpdateRates) -> None:
+        """If the limit of this round allows it; else at another publication."""
+        self._serve([OutgoingMessage((to,), size(message))], [message])
 
 
 def _touches(place: Vector, radius: float, shape: Shape, dimensions: int) -> bool:
     """Does the disc of this radius touch the shape? In 2-D at any height."""
     if radius >= layouts.WIDEST:
         return True
-    z, rz = (shape.z, shape.rz) if dimensions == 3 else (0.0, 0.0)
+    (px, py, pz), z = place, shape.z if dimensions == 3 else 0.0
     # Packets round places and radii; the receiver decides for itself.
-    reach = radius + ROUNDED * (radius + abs(place[0]) + abs(place[1]) + abs(place[2]))
+    reach = radius + ROUNDED * (radius + abs(px) + abs(py) + abs(pz))
+    if shape.kind != BOX:  # asked of all known peers with each publication: `overlap`, written out
+        dx, dy, dz = px - shape.x, py - shape.y, pz - z
+        return sqrt(dx * dx + dy * dy + dz * dz) <= reach + shape.rx
+    rz = shape.rz if dimensions == 3 else 0.0
     return overlap(
-        DISC, *place, reach, 0.0, 0.0, shape.kind, shape.x, shape.y, z, shape.rx, shape.ry, rz
+        DISC, px, py, pz, reach, 0.0, 0.0, BOX, shape.x, shape.y, z, shape.rx, shape.ry, rz
     )

@@ -92,10 +92,11 @@ def _nearest_beyond(
 ) -> list[tuple[float, NodeId] | None]:
     """By sector: who is nearest beyond the area of interest, of these sectors."""
     x, y, z = here
+    first, last = sectors[0], sectors[-1]
     best: list[tuple[float, NodeId] | None] = [None] * SECTORS
     for node, place in spots:
         sector = sector_of((place[0] - x, place[1] - y, place[2] - z), dimensions)
-        if sector in sectors and (away := dist(here, place)) > radius:
+        if first <= sector <= last and (away := dist(here, place)) > radius:
             rival = best[sector]
             if rival is None or (away, node) < rival:
                 best[sector] = (away, node)

@@ -42,19 +42,19 @@ Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Pair: TypeAlias = tuple[NodeId, SubscriptionId]  # a publisher, and a subscription that may want it
 
 
-class Interest(RelayMessage, frozen=True, tag=1):
+class Interest(RelayMessage, frozen=True, tag=71):
     """A new or changed subscription of mine."""
 
     subscription: Subscription
 
 
-class InterestEnded(RelayMessage, frozen=True, tag=2):
+class InterestEnded(RelayMessage, frozen=True, tag=72):
     """A subscription of mine has ended."""
 
     subscription: SubscriptionId
 
 
-class PublisherPosition(RelayMessage, frozen=True, tag=3):
+class PublisherPosition(RelayMessage, frozen=True, tag=73):
     """From where a peer without interests publishes."""
 
     x: Real
@@ -62,7 +62,7 @@ class PublisherPosition(RelayMessage, frozen=True, tag=3):
     z: Real
 
 
-class NeighbourhoodUpdate(RelayMessage, frozen=True, tag=4):
+class NeighbourhoodUpdate(RelayMessage, frozen=True, tag=74):
     """What has changed around the receiver."""
 
     wanted: tuple[Subscription, ...]  # that may want your publications, new or changed
@@ -74,7 +74,7 @@ class NeighbourhoodUpdate(RelayMessage, frozen=True, tag=4):
     again: bool = False  # please send all your interests again
 
 
-class Post(RelayMessage, frozen=True, tag=5):
+class Post(RelayMessage, frozen=True, tag=75):
     """A publication for another place than that of its publisher."""
 
     publication: Publication
@@ -83,7 +83,7 @@ class Post(RelayMessage, frozen=True, tag=5):
         return self.publication.id
 
 
-class Notify(RelayMessage, frozen=True, tag=6):
+class Notify(RelayMessage, frozen=True, tag=76):
     """A publication that the directory has matched."""
 
     publication: Publication
@@ -92,11 +92,11 @@ class Notify(RelayMessage, frozen=True, tag=6):
         return self.publication.id
 
 
-class Bye(RelayMessage, frozen=True, tag=7):
+class Bye(RelayMessage, frozen=True, tag=77):
     """Forget me."""
 
 
-class DigestCheck(RelayMessage, frozen=True, tag=8):
+class DigestCheck(RelayMessage, frozen=True, tag=78):
     """Digests of my own interests, of those around me, and of my sources."""
 
     own: Digest

@@ -9,8 +9,9 @@ however late messages are:
 * A peer with a pending operation on a flow rejects all others for that flow, and changes nothing
   until it has the answer. So no two changes meet at one link.
 * A peer that takes itself out of a path (SHORT) asks the hop before it, and goes on forwarding for
-  an interval after the Accept. A peer that has found a forwarder (REDIR) also sends to the former
-  next hop for an interval.
+  an interval after the Accept. A peer in the middle of a path that has found a forwarder (REDIR)
+  also sends to the former next hop for an interval. The source need not: what it sends after the
+  Accept arrives after the forwarder has agreed.
 * An entry that the hop before does not list for `misses` intervals is forgotten; its destination
   has another path by then.
 * If a next hop is silent, or reports the flow as lost, the flow goes directly to its destination.
@@ -147,7 +148,8 @@ class FlowTable:
             return None
         entry.pending = None
         if agreed and question.kind == REDIR:
-            entry.former = entry.next, now + self._interval
+            if flow[0] != self.me:  # a source has sent the forwarder nothing but by this table
+                entry.former = entry.next, now + self._interval
             entry.next = sender
         elif agreed and question.kind == SHORT:
             entry.leaving = now

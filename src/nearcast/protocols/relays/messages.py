@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId
-from nearcast.node import Message, Real
+from nearcast.node import Message, Priority, Real
 from nearcast.protocols.relays import bloom
 from nearcast.wire import Codec
 
@@ -82,6 +82,7 @@ class Update(RelayMessage, frozen=True, tag=61):
     """All publications for one receiver, in one packet."""
 
     lossy: ClassVar[bool] = True
+    priority: ClassVar[Priority] = Priority.PUBLICATION
     pieces: tuple[RelayedPublication, ...]
     status: PeerStatus | None = None
 

@@ -37,6 +37,7 @@ from nearcast.protocols.relays.relays import Relays
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import POINT, Vector
 
+DIRECTORIES = ("central", "mesh")
 MEMORY: Time = 2 * SECOND  # a source is known for so long after its last publication
 
 
@@ -45,17 +46,21 @@ class Parameters(RelaysParameters, frozen=True, kw_only=True):
 
     # on or off: do peers forward each other's publications, or send all directly?
     relays: str = "on"
+    # central or mesh: how peers find each other. A directory that knows all interests, in the
+    # simulator alone; or as sites of VON, by x and y, where no peer is needed by all.
+    directory: str = "central"
     # Uplinks of peers in kbit/s, 1 to 1e7: between these, by chance; the logarithm is uniform
     # ([Lehn] V).
     uplink_min: float = 100.0
     uplink_max: float = 500.0
     # Units beyond an interest in which it is known already while anybody moves, 0 to 1e9; at least
-    # what two of them walk in half a second.
+    # what two of them walk in half a second, or with a mesh in an interval.
     room: float = 20.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("relays", self.relays, SWITCH)
+        one_of("directory", self.directory, DIRECTORIES)
         check_uplinks(self.uplink_min, self.uplink_max)
         between("room", self.room, 0, 1e9)
 

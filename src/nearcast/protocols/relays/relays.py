@@ -31,6 +31,7 @@ from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox, Timer
 from nearcast.protocols.dedup import PUBLICATION_IDS, DeliveredPublications, is_outside_window
 from nearcast.protocols.relays import bloom, options
+from nearcast.protocols.relays.compression import CompressedUpdate, expand
 from nearcast.protocols.relays.cost_model import bandwidth_cost
 from nearcast.protocols.relays.flow_table import FlowTable
 from nearcast.protocols.relays.kernels import REDIR, SHORT
@@ -102,7 +103,7 @@ class Relays:
         self._weights = parameters.weights
         self.table = FlowTable(node_id, self._interval, parameters.misses)
         self.neighbours = Neighbours()
-        self.uplink = Uplink(capacity)
+        self.uplink = Uplink(capacity, compresses=parameters.compress == "on")
         self.load = 0.0  # bytes per second
         self._header = float(HEADERS)  # bytes per second of headers on a link
         self._rates: dict[NodeId, float] = {}  # by source: bytes per second
@@ -159,6 +160,8 @@ class Relays:
 
     def on(self, message: Message, sender: NodeId) -> bool:
         """Handle a message of the relays; False: it is none."""
+        if isinstance(message, CompressedUpdate):
+            message = expand(message.deflated)
         if not isinstance(
             message, Update | Status | Redirect | Shorten | Accept | Reject | StopForwarding
         ):
@@ -328,10 +331,10 @@ class Relays:
     def _status_if_due(self, to: NodeId) -> PeerStatus | None:
         now = self._clock()
         status_sent_at = self.neighbours.meet(to, now).status_sent_at
-        # Better too early within an Update than soon afterwards in a packet of its own.
+        # A little early within an Update rather than soon afterwards in a packet of its own.
         due = (
             status_sent_at is None
-            or 2 * (now - status_sent_at) >= self._interval
+            or now - status_sent_at >= self._interval - self._interval // 10
             or to in self._lost
         )
         return self._status_for(to, now) if due else None
@@ -532,7 +535,7 @@ class Relays:
         self.uplink.demand, self.uplink.packets = 0.0, 0
         received, self._received_bytes = self._received_bytes, {}
         for source in [*self._rates, *(s for s in received if s not in self._rates)]:
-            rate = received.get(source, 0) * per_second
+            rate = received.get(source, 0) * per_second * self.uplink.ratio
             known = self._rates.get(source, rate)
             self._rates[source] = known + SMOOTH * (rate - known)
             if self._rates[source] < 1.0:

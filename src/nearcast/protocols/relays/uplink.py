@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message
+from nearcast.protocols.relays.compression import CompressedUpdate, compress
 from nearcast.protocols.relays.messages import CODEC, TICK, PeerStatus, RelayedPublication, Update
 from nearcast.space.motion import SECOND, Time
 
@@ -21,6 +22,7 @@ HEADERS = 28  # bytes of UDP and IPv4 around each packet ([Lehn] V)
 BURST: Time = SECOND // 5  # the bytes of so much time may be sent at once
 STALE: Time = SECOND  # a publication that has waited for so long is withheld
 MILLISECOND: Time = 1_000
+SMOOTH = 0.01  # weight of the latest packet in the ratio of compression
 MOST_TICKS = 2**32 - 1
 
 
@@ -44,8 +46,10 @@ class QueuedPublication(NamedTuple):
 class Uplink:
     """The queues and the token bucket of one peer's uplink."""
 
-    def __init__(self, capacity: float) -> None:
+    def __init__(self, capacity: float, *, compresses: bool = False) -> None:
         self.capacity = capacity  # bytes per second
+        self._compresses = compresses
+        self.ratio = 1.0  # of the bytes of updates as they are sent to what they were
         self.demand = 0.0  # bytes that were sent, or should have been, since it was last asked
         self.packets = 0
         self._room = self._burst = capacity * BURST / SECOND
@@ -83,7 +87,9 @@ class Uplink:
 
     def serve(
         self, now: Time, status_for: Callable[[NodeId], PeerStatus | None]
-    ) -> tuple[list[tuple[NodeId, Update]], list[tuple[NodeId, RelayedPublication]]]:
+    ) -> tuple[
+        list[tuple[NodeId, Update | CompressedUpdate]], list[tuple[NodeId, RelayedPublication]]
+    ]:
         """Packets to send now, and publications that have waited for too long."""
         withheld: list[tuple[NodeId, RelayedPublication]] = []
         claims: list[tuple[float, NodeId]] = []
@@ -101,7 +107,7 @@ class Uplink:
             elif not queue:
                 del self._queues[to]
                 self._blocked.pop(to, None)
-        packets: list[tuple[NodeId, Update]] = []
+        packets: list[tuple[NodeId, Update | CompressedUpdate]] = []
         for _, to in sorted(claims):
             self._fill(now)
             if self._room <= 0:
@@ -109,9 +115,17 @@ class Uplink:
                 continue
             self._blocked.pop(to, None)
             pieces = tuple(_aged(one, now) for one in self._queues.pop(to))
-            packets.append((to, Update(pieces, status_for(to))))
+            packets.append((to, self._packet(Update(pieces, status_for(to)))))
             self.charge(packets[-1][1], now)
         return packets, withheld
+
+    def _packet(self, update: Update) -> Update | CompressedUpdate:
+        if not self._compresses:
+            return update
+        packet = compress(update)
+        ratio = CODEC.size(packet) / CODEC.size(update)
+        self.ratio += SMOOTH * (ratio - self.ratio)
+        return packet
 
     def due(self, now: Time) -> Time | None:
         """When to call `serve` next; None: nothing waits."""

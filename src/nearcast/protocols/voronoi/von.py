@@ -24,13 +24,15 @@ from nearcast.field_checks import between, one_of
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId
-from nearcast.node import Message, Node, Real, Timer
+from nearcast.node import Message, Node, Priority, Real, Timer
 from nearcast.protocols.contacts import Contacts, peer_overlay
 from nearcast.protocols.dedup import DeliveredPublications, is_outside_window, publication_key
 from nearcast.protocols.interests import PeerInterests
+from nearcast.protocols.offers import PEER_OFFERS, OverlayOffer
 from nearcast.protocols.overlay import ProtocolKind
 from nearcast.protocols.relays.layer import RelayLayerParameters, interest_of, relays_of
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
+from nearcast.protocols.update_rates import RateLimits, UpdateRates
 from nearcast.protocols.voronoi import mesh
 from nearcast.protocols.voronoi.mesh import Mesh, MeshNeighbour
 from nearcast.protocols.voronoi.mesh_messages import LARGEST, MESSAGES, MOST_HOPS, Hops, SiteInfo
@@ -63,6 +65,8 @@ class Route(VonMessage, frozen=True, tag=1):
 class PublicationMessage(VonMessage, frozen=True, tag=2):
     """A publication that may touch the receiver's area of interest."""
 
+    ordered: ClassVar[bool] = False
+    priority: ClassVar[Priority] = Priority.PUBLICATION
     publication: Publication
     hops: Hops
 
@@ -83,7 +87,8 @@ class Cast(VonMessage, frozen=True, tag=3):
         return self.publication.id
 
 
-CODEC = Codec(*MESSAGES, Route, PublicationMessage, Cast, *OF_RELAYS)
+MESSAGES_OF_VON = (*MESSAGES, Route, PublicationMessage, Cast, UpdateRates)
+CODEC = Codec(*MESSAGES_OF_VON, *OF_RELAYS)
 
 
 class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
@@ -155,6 +160,7 @@ class VonPeer(Node):
             self, parameters, lambda node: node in self.mesh.known, for_others=True
         )
         self.interests = PeerInterests()
+        self.rates = RateLimits(self, self.interests, self.out.send, flat=True)
         self.delivered = DeliveredPublications()
         self.passed_on = DeliveredPublications()  # casts
         self._step = round(parameters.step_ms * 1000)
@@ -200,6 +206,7 @@ class VonPeer(Node):
                 if why is not None:
                     self.out.note(why, command.subscription)
                 else:
+                    self.rates.obey(command)
                     self._place_site()
             case Leave():
                 if self.relays is not None:
@@ -224,6 +231,8 @@ class VonPeer(Node):
                 self._deliver(publication, hops)
             case Cast():
                 self._pass_on(sender, message)
+            case UpdateRates() if sender in self.mesh.known:
+                self.rates.learn(sender, message)
             case Route(publication, hops):
                 self._route(publication, hops, sender)
 
@@ -345,11 +354,21 @@ class VonPeer(Node):
         self, publication: Publication, sites: list[SiteInfo], root: Point, hops: int
     ) -> None:
         to = [site for site in sites if site.id != publication.node]
+        if publication.node == self.id:
+            to = self._wanting(publication, to)
         if to and self.relays is not None:
             audience = {site.id: interest_of(_away(site, root), site.reach) for site in to}
             self.relays.disseminate(publication, audience, hops)
         elif to:
             self.out.send_many([site.id for site in to], PublicationMessage(publication, hops + 1))
+
+    def _wanting(self, publication: Publication, sites: list[SiteInfo]) -> list[SiteInfo]:
+        """The sites that want this publication of ours now, by their update rates."""
+        by_id = {site.id: site for site in sites}
+        wanting = self.rates.receivers(
+            publication, list(by_id), lambda node: (*by_id[node].place, 0.0)
+        )
+        return [by_id[node] for node in wanting]
 
     def _concerns(self, neighbour: MeshNeighbour, point: Point) -> bool:
         """May its area of interest cover a point? A moving site may be elsewhere by now."""
@@ -361,7 +380,9 @@ class VonPeer(Node):
     def _deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
         if wanting and self.delivered.is_new(publication_key(publication), self.now):
-            self.out.deliver(publication, tuple(wanting), hops)
+            admitted = self.rates.admit(publication, wanting)
+            if admitted:
+                self.out.deliver(publication, tuple(admitted), hops)
 
 
 def _bounded(x: float, y: float) -> Point:
@@ -385,5 +406,6 @@ def _nearest(shape: Shape, site: SiteInfo) -> Point:
 
 
 KIND = ProtocolKind(
-    Parameters, CODEC, peer_overlay(VonPeer), settles=True, workload="clustering", spatial=None
-)
+    Parameters, CODEC, peer_overlay(VonPeer), settles=True, workload="clustering", spatial=None,
+    offers=PEER_OFFERS | {OverlayOffer.RATES},
+)  # fmt: skip

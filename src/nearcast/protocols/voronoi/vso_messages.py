@@ -39,7 +39,7 @@ from nearcast.model.subscription import (
     Subscription,
     SubscriptionId,
 )
-from nearcast.node import Message, Real
+from nearcast.node import Message, Priority, Real
 from nearcast.protocols.voronoi.mesh_messages import LARGEST
 from nearcast.space.motion import Time
 
@@ -267,6 +267,8 @@ class ReplicaMatch(VsoMessage, frozen=True, tag=28):
 class Notify(VsoMessage, frozen=True, tag=29):
     """To a client, which decides which of its subscriptions want it."""
 
+    ordered: ClassVar[bool] = False
+    priority: ClassVar[Priority] = Priority.PUBLICATION
     publication: Publication
     hops: Hops
 
