@@ -5,12 +5,14 @@ from collections.abc import Callable
 from itertools import pairwise
 from math import sqrt
 from random import Random
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearcast.node import Message, Priority
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.sim.network import (
     AccessLinkRates,
@@ -24,6 +26,7 @@ from nearcast.sim.network import (
     Loss,
     Network,
     NetworkParameters,
+    PacketLoss,
     Reordering,
     make_network,
 )
@@ -443,3 +446,70 @@ def test_a_congested_sender_does_not_block_the_idle_line_of_its_receiver() -> No
         network.route(0, 1, 3, 1250)  # a second of uplink
     (delay,) = network.route(0, 2, 3, 125)
     assert delay == 1_000 + 5_000 + 50_000 + 5_000 + 62
+
+
+# Packets that are lost, for each kind of message.
+
+
+class Ordered(Message, frozen=True, tag=1):
+    """As most are."""
+
+
+class Unordered(Message, frozen=True, tag=2):
+    """Waits for nothing."""
+
+    ordered: ClassVar[bool] = False
+
+
+class Lossy(Message, frozen=True, tag=3):
+    """Is not sent again."""
+
+    lossy: ClassVar[bool] = True
+
+
+class Bulk(Message, frozen=True, tag=4):
+    """Is on another stream."""
+
+    priority: ClassVar[Priority] = Priority.BULK
+
+
+class ScriptedLoss(Random):
+    """Loses what it is told to."""
+
+    def __init__(self, *lost: bool) -> None:
+        super().__init__()
+        self._lost = list(lost)
+
+    def random(self) -> float:
+        return 0.0 if self._lost and self._lost.pop(0) else 0.999
+
+
+def test_a_lossy_message_is_lost_with_its_packet_and_any_other_is_sent_again() -> None:
+    loss = PacketLoss(0.5, ScriptedLoss(True, True, True, False, True, True, False))
+    ends, again = (1, 2), 2 * DELAY * 9 // 8
+    assert loss.delays(Lossy(), 0, ends, 10, [DELAY, DELAY]) == []
+    assert loss.delays(Unordered(), 0, ends, 10, [DELAY]) == [DELAY + again]
+    assert loss.delays(Ordered(), 0, ends, 10, [DELAY]) == [DELAY + 2 * again]
+    assert loss.delays(Lossy(), 0, ends, 10, [DELAY]) == [DELAY]
+
+
+def test_only_what_is_ordered_waits_and_only_for_its_own_priority_and_link() -> None:
+    loss = PacketLoss(0.5, ScriptedLoss(True))
+    late = DELAY + 2 * DELAY * 9 // 8
+    assert loss.delays(Ordered(), 0, (1, 2), 10, [DELAY]) == [late]
+    assert loss.delays(Ordered(), 1000, (1, 2), 10, [DELAY]) == [late - 1000]
+    for message, ends in ((Unordered(), (1, 2)), (Bulk(), (1, 2)), (Ordered(), (2, 1))):
+        assert loss.delays(message, 2000, ends, 10, [DELAY]) == [DELAY]
+    assert loss.delays(Ordered(), late, (1, 2), 10, [DELAY]) == [DELAY]
+
+
+def test_a_message_of_several_packets_is_lost_with_any_of_them() -> None:
+    loss = PacketLoss(0.1, Random(1))
+    arrived = sum(len(loss.delays(Lossy(), 0, (1, 2), 3500, [DELAY])) for _ in range(MANY))
+    assert likely(arrived, MANY, 0.9**4)
+
+
+@pytest.mark.parametrize("loss", [-0.1, 1.0, 2.0])
+def test_packets_are_not_all_lost(loss: float) -> None:
+    with pytest.raises(ValueError, match="packet_loss must be from 0 to below 1"):
+        NetworkParameters(packet_loss=loss)

@@ -4,6 +4,7 @@ The nodes here decide nothing: they log what they are told and do what a table s
 little protocol can be drawn by chance and played by hosts that must agree.
 """
 
+import gc
 from collections.abc import Sequence
 from functools import partial
 from random import Random
@@ -114,10 +115,10 @@ class BatchActor(Actor):
 class Unbatched(Simulation):
     """Between any two arrivals stands a step that does nothing, so none are ever neighbours."""
 
-    def at(self, t: int, step: Step) -> None:
-        super().at(t, step)
-        if isinstance(step, tuple):
-            super().at(t, lambda: None)
+    def steps_at(self, t: int) -> list[Step]:
+        steps = super().steps_at(t)
+        steps.append(lambda: None)
+        return steps
 
 
 def simulated(
@@ -143,6 +144,17 @@ def test_what_is_planned_for_one_moment_happens_in_the_order_of_planning() -> No
     simulation.run(100)
     assert log == [(10, "a"), (10, "b"), (20, "c"), (20, "d"), (20, "e")]
     assert simulation.now == 100
+
+
+def test_garbage_is_collected_rarely_while_a_simulation_runs_and_as_usual_afterwards() -> None:
+    simulation, _, _ = simulated()
+    usual, meanwhile = gc.get_threshold(), list[int]()
+    simulation.at(10, lambda: meanwhile.append(gc.get_threshold()[0]))
+    simulation.at(20, lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        simulation.run(20)
+    assert meanwhile[0] > usual[0]
+    assert gc.get_threshold() == usual
 
 
 def test_messages_timers_and_plans_of_one_moment_are_ordered_by_age() -> None:

@@ -224,3 +224,21 @@ def test_settings_too_small_to_mean_anything_are_refused(name: str, value: float
     )
     with pytest.raises(ValueError, match=name):
         resolve(scenario)
+
+
+@pytest.mark.parametrize("protocol", ["client-server", "psense"])
+def test_a_lost_packet_takes_lossy_messages_with_it_and_makes_others_late(protocol: str) -> None:
+    memory = MemoryTrace()
+    world = SimulatedWorld(
+        Scenario(
+            protocol=protocol, workload="waypoint", nodes=5, seconds=1.0,
+            settings={"packet_loss": 0.2, "latency_ms": 10.0},
+        ),
+        lambda _: Recorder(memory),
+    )  # fmt: skip
+    world.run()
+    world.recorder.close()
+    messages = memory.table("messages").to_pylist()
+    took = {row["arrived"] - row["t"] for row in messages if not row["lost"]}
+    assert any(row["lost"] for row in messages) == (protocol == "psense")
+    assert (max(took) > 10_000) == (protocol == "client-server")

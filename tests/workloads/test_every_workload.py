@@ -296,8 +296,8 @@ def test_the_register_loads_neither_arrow_nor_numpy() -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == (
-        "['clustering', 'hotspots', 'interest-graph', 'mammoth', 'planetpi4', 'recorded', "
-        "'replayed', 'trading', 'virtual-reality', 'waypoint']"
+        "['clustering', 'hotspots', 'interest-graph', 'mammoth', 'notifications', 'planetpi4', "
+        "'recorded', 'replayed', 'trading', 'virtual-reality', 'waypoint']"
     )
 
 

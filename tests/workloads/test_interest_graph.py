@@ -19,6 +19,7 @@ from nearcast.workloads.interest_graph import (
     make,
     memberships,
     transitivity,
+    tuned_graph,
 )
 from support.examples import examples
 
@@ -44,6 +45,16 @@ def test_over_some_seeds_the_nine_clusterings_of_the_paper_come_out() -> None:
         assert mean(map(transitivity, graphs)) == pytest.approx(tenth / 10, abs=0.03)
         degree = mean(len(near) for graph in graphs for near in graph)
         assert degree == pytest.approx(25.0, abs=1.0)
+
+
+def test_a_tuned_graph_of_some_hundreds_has_the_clustering_that_was_asked_for() -> None:
+    for tenth in range(1, 10):
+        graph = tuned_graph(300, 20.0, 4.0, tenth / 10, Random(tenth))
+        rough = connected_graph(300, 20.0, 4.0, tenth / 10, Random(tenth))
+        off, before = (abs(transitivity(one) - tenth / 10) for one in (graph, rough))
+        assert off <= min(before, 0.02)
+        assert len(components(graph)) == 1
+        assert graph == tuned_graph(300, 20.0, 4.0, tenth / 10, Random(tenth))
 
 
 @given(st.integers(1, 60), st.floats(2, 30), st.floats(0.05, 0.95), st.integers(0, 99))

@@ -31,7 +31,7 @@ from nearcast.workloads.planetpi4_reckoning import (
 from nearcast.workloads.planetpi4_rules import TICK, GameEventKind
 from nearcast.workloads.workload import NUMBERS, Scheduled, first_id
 from support.brute_force import delivered, expected
-from support.examples import examples
+from support.examples import choices, examples
 
 EXAMPLES = examples(10)
 SMALL = {"size": 300.0, "radius": 100.0, "asteroids": 30, "zones": 1}
@@ -342,7 +342,7 @@ def test_a_server_serves_the_game_exactly_and_dead_reckoning_halves_the_differen
     assert 0 < reckoned < plain / 2 < inf
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
+@choices("dimensions", [3], [2])
 def test_psense_delivers_the_game(dimensions: int) -> None:
     trace = run("psense", 12, 6.0, dimensions=dimensions, size=500.0, limit=100_000)
     received = set(delivered(trace.table("deliveries")))

@@ -346,3 +346,20 @@ def test_a_hurt_bot_flees_repairs_and_fights_again() -> None:
         BotState.CHASE,
     ]  # fmt: skip
     assert all(before != after or before != BotState.FLEE for before, after in pairwise(states))
+
+
+def test_a_world_without_end_lets_ships_fly_on_where_another_stops_them() -> None:
+    for bounded in (True, False):
+        game = arena(bounded=bounded)
+        game.place[0], game.velocity[0] = (999.0, 500.0, 500.0), (60.0, 0.0, 0.0)
+        game._stay_inside()
+        game.place = game.place + game.velocity
+        assert (game.place[0, 0] > 1000) is not bounded
+    free = [
+        play(Rules(12, 2, 300.0, 300.0, 80.0, 3.0, 0, 0, 5, bounded=b), 3) for b in (True, False)
+    ]
+    for _ in range(300):
+        for game in free:
+            game.advance()
+    outside = [((game.place < 0) | (game.place > 300.0)).any() for game in free]
+    assert outside == [False, True]

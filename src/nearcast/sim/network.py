@@ -15,11 +15,14 @@ from msgspec import Struct
 
 from nearcast.field_checks import one_of
 from nearcast.model.subscription import NodeId
+from nearcast.node import Message, Priority
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import stream
+from nearcast.sim.radio import Places, RadioNetwork
 from nearcast.space.motion import SECOND, Time
 
 MILLISECOND: Time = 1_000
+PACKET = 1_100  # bytes of messages that fit one
 
 
 class Network(Protocol):
@@ -214,6 +217,37 @@ class AccessLinks:
         return begin
 
 
+class PacketLoss:
+    """Packets get lost on links that treat each kind of message as live ones over QUIC do.
+
+    A lossy message is lost with its packet; any other is sent again once its sender has noticed,
+    which takes 9/8 of a round trip (RFC 9002 6.1.2) while other packets follow. An ordered message
+    waits for those of its priority that were sent before it, one without order for nothing.
+    """
+
+    def __init__(self, probability: float, rng: Random) -> None:
+        self._probability, self._rng = probability, rng
+        self._latest: dict[tuple[NodeId, NodeId, Priority], Time] = {}
+
+    def delays(
+        self, message: Message, now: Time, ends: tuple[NodeId, NodeId], size: int, plain: list[Time]
+    ) -> list[Time]:
+        """Of each copy, from its delay without losses."""
+        lost = 1 - (1 - self._probability) ** (1 + size // PACKET)
+        if message.lossy:
+            return [delay for delay in plain if self._rng.random() >= lost]
+        delays = []
+        for delay in plain:
+            arrival = now + delay
+            while self._rng.random() < lost:
+                arrival += round(2 * delay * 9 / 8)
+            if message.ordered:
+                stream_ = (*ends, message.priority)
+                arrival = self._latest[stream_] = max(arrival, self._latest.get(stream_, 0))
+            delays.append(arrival - now)
+        return delays
+
+
 class FaultyNetwork:
     """The network that faults change: groups of nodes cut off from each other, slow nodes."""
 
@@ -234,46 +268,66 @@ class NetworkParameters(Struct, frozen=True, kw_only=True):
     """Which network models are used, and their numbers."""
 
     # constant | centre (constant, but 1 ms between servers) | embedding (distances) | adsl (lines
-    # on the embedding)
+    # on the embedding) | radio (an ad-hoc network of moving nodes that share the air)
     network: str = "constant"
     latency_ms: float = 50.0  # one way, of the constant network
     jitter_ms: float = 0.0  # ± uniform; below latency_ms if order is to stay as sent between pairs
     # False: jitter begins with the workload, so that what is built before does not depend on it.
     set_up_jitter: bool = True
-    loss: float = 0.0  # probability that a message vanishes
+    loss: float = 0.0  # probability that a message vanishes, of whatever kind
+    # Probability, below 1, that a packet is lost: lossy messages vanish, others are sent again and
+    # hold up those behind them that must stay in order.
+    packet_loss: float = 0.0
     duplicate: float = 0.0  # probability that a message arrives twice
     reorder: float = 0.0  # probability that a message is held back for up to reorder_ms
     reorder_ms: float = 100.0
     up_mbit: float = 1.0  # adsl: a home line as the BubbleStorm thesis has it (16/1 Mbit/s, 5 ms)
     down_mbit: float = 16.0
     last_hop_ms: float = 5.0
-    queue_ms: float = 2000.0  # adsl: longest wait for a line; what would wait longer is lost
+    queue_ms: float = 2000.0  # adsl, radio: longest wait for a turn; what would wait longer is lost
     server_mbit: float = 100.0  # adsl: lines of servers, both ways, without a last hop
+    radio_range: float = 250.0  # radio: how far a node is heard, in units of the world
+    radio_mbit: float = 6.0  # radio: the channel's rate, shared by all who hear each other
+    frame_us: float = 300.0  # radio: air time of a frame besides its bits
 
     def __post_init__(self) -> None:
-        one_of("network", self.network, ("constant", "centre", "embedding", "adsl"))
+        one_of("network", self.network, ("constant", "centre", "embedding", "adsl", "radio"))
         for name in ("loss", "duplicate", "reorder"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a probability, not {getattr(self, name)}")
-        for name in ("latency_ms", "jitter_ms", "last_hop_ms", "queue_ms"):
+        if not 0 <= self.packet_loss < 1:
+            raise ValueError(f"packet_loss must be from 0 to below 1, not {self.packet_loss}")
+        for name in ("latency_ms", "jitter_ms", "last_hop_ms", "queue_ms", "frame_us"):
             if not 0 <= getattr(self, name) <= 1e7:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
-        for name in ("reorder_ms", "up_mbit", "down_mbit", "server_mbit"):
+        for name in (
+            "reorder_ms", "up_mbit", "down_mbit", "server_mbit", "radio_range", "radio_mbit",
+        ):  # fmt: skip
             if not 0.001 <= getattr(self, name) <= 1e7:
                 raise ValueError(f"{name} must be at least 0.001, not {getattr(self, name)}")
 
 
 def make_network(
-    parameters: NetworkParameters, seed: int, setting_up: Callable[[], bool] = lambda: False
+    parameters: NetworkParameters,
+    seed: int,
+    setting_up: Callable[[], bool] = lambda: False,
+    places: Places | None = None,
 ) -> Network:
     """The network that the parameters describe; each random model has its own stream.
 
-    `setting_up`: is the overlay still being built?
+    `setting_up`: is the overlay still being built? `places`: of nodes with radios.
     """
     p = parameters
     network: Network = ConstantDelay(round(p.latency_ms * MILLISECOND))
     if p.network == "centre":
         network = DataCentre(round(p.latency_ms * MILLISECOND))
+    elif p.network == "radio":
+        if places is None:
+            raise ValueError("network=radio is for overlays: nodes of a cluster do not move about")
+        network = RadioNetwork(
+            places, p.radio_range, p.radio_mbit * 1e6, round(p.frame_us),
+            round(p.queue_ms * MILLISECOND),
+        )  # fmt: skip
     elif p.network != "constant":
         network = Embedding(seed)
     if p.jitter_ms:

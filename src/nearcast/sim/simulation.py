@@ -5,10 +5,12 @@ so ties are broken by age, never by chance, and a thousand messages that arrive 
 heap operation. Consecutive messages for one node are handed to it in one call, `receive_many`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import product
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from nearcast.model.commands import Command, Leave, Publish
 from nearcast.model.subscription import NodeId
@@ -24,10 +26,11 @@ from nearcast.node import (
     Send,
     SendMany,
     SetTimer,
+    Stop,
     Timer,
 )
 from nearcast.sim.checkers import Checker
-from nearcast.sim.network import ConstantDelay, Network
+from nearcast.sim.network import ConstantDelay, Network, PacketLoss
 from nearcast.space.motion import Time
 from nearcast.trace.interest_log import InterestLog
 from nearcast.trace.recorder import Recorder
@@ -35,6 +38,18 @@ from nearcast.wire import Codec
 
 Arrival: TypeAlias = tuple[NodeId | Sequence[NodeId], NodeId, Message]
 Step: TypeAlias = Arrival | Callable[[], None]
+
+
+@contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Messages and effects are in no reference cycles, and there are millions of them: to look for
+    cycles as often as usual takes most of the time where there are many nodes."""
+    usual = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 class Simulation:
@@ -54,12 +69,26 @@ class Simulation:
         self._lonely = False  # some have none, or another
         self._group_messages: tuple[type[Message], ...] = ()
         self._encode = codec.encode
+        self._measured: Message | None = None  # the latest, and its size
+        self._size = 0
         self._constant = network.delay if isinstance(network, ConstantDelay) else None
+        self._packet_loss: PacketLoss | None = None
         self.checkers = list(checkers)
+        self._carry_out: dict[type[Effect], Callable[[Node, Any], None]] = {
+            Deliver: self._deliver,
+            SendMany: lambda node, effect: self._send_many(node.id, effect.to, effect.message),
+            SetTimer: self._set_timer,
+            ClearTimer: self._clear_timer,
+            Note: self._note,
+            Stop: lambda node, _: self._forget(node.id),
+        }
         self._interest_log = InterestLog(recorder, self.at)
         self._moments: list[Time] = []
         self._steps: dict[Time, list[Step]] = {}
         self._timers: dict[tuple[NodeId, Timer], object] = {}
+
+    def lose_packets(self, packet_loss: PacketLoss) -> None:
+        self._packet_loss, self._constant = packet_loss, None
 
     # What a world does with nodes.
 
@@ -91,13 +120,17 @@ class Simulation:
     def at(self, t: Time, step: Step) -> None:
         """Schedule a step for `t`, after all that is already scheduled for that moment."""
         assert t >= self.now, f"cannot plan for {t}: it is {self.now}"
+        self.steps_at(t).append(step)
+
+    def steps_at(self, t: Time) -> list[Step]:
+        """What is scheduled for `t`, to add to it."""
         steps = self._steps.get(t)
         if steps is None:
-            self._steps[t] = [step]
+            steps = self._steps[t] = []
             heappush(self._moments, t)
-        else:
-            steps.append(step)
+        return steps
 
+    @rare_garbage_collection()
     def run(self, until: Time) -> None:
         """Do everything that is due up to and including `until`."""
         while self._moments and self._moments[0] <= until:
@@ -109,43 +142,52 @@ class Simulation:
         self.now = max(self.now, until)
 
     def _pass(self, steps: list[Step]) -> None:
+        now, find = self.now, self.nodes.get
         i = 0
         while i < len(steps):  # steps may add steps for this very moment
-            step = steps[i]
+            step, steps[i] = steps[i], _done  # what it sends can use its memory
             i += 1
             if not isinstance(step, tuple):
                 step()
                 continue
             target, sender, message = step
             if self.node_group is not None and isinstance(message, self._group_messages):
-                first = i - 1
-                while i < len(steps) and _brings(steps[i], message):
-                    i += 1
-                if not isinstance(target, int) or i > first + 1:
-                    self._deliver(self.node_group.receive(self.now, _ways(steps[first:i]), message))
+                arrivals = [step, *_while(steps, i, 2, message)]
+                i += len(arrivals) - 1
+                if not isinstance(target, int) or len(arrivals) > 1:
+                    self._deliver_many(self.node_group.receive(now, _ways(arrivals), message))
                     continue
             if not isinstance(target, int):
-                now, find, apply = self.now, self.nodes.get, self._apply
                 for one in target:
                     node = find(one)
                     if node is not None:  # else it has left or crashed: silence
-                        apply(node, node.receive(now, sender, message))
-            elif i < len(steps) and _goes_to(steps[i], target):
-                first = i - 1
-                while i < len(steps) and _goes_to(steps[i], target):
-                    i += 1
-                arrivals = [arrival[1:] for arrival in steps[first:i] if isinstance(arrival, tuple)]
-                node = self.nodes.get(target)
-                if node is not None:
-                    self._apply(node, node.receive_many(self.now, arrivals))
+                        effects = node.receive(now, sender, message)
+                        if effects:
+                            self._apply(node, effects)
+                continue
+            node = find(target)
+            if node is None:
+                continue
+            following = steps[i] if i < len(steps) else None
+            if isinstance(following, tuple) and following[0] == target:
+                arrivals = [step, *_while(steps, i, 0, target)]
+                i += len(arrivals) - 1
+                effects = node.receive_many(now, [arrival[1:] for arrival in arrivals])
             else:
-                node = self.nodes.get(target)
-                if node is not None:
-                    self._apply(node, node.receive(self.now, sender, message))
+                effects = node.receive(now, sender, message)
+            if effects:
+                self._apply(node, effects)
 
     # Effects.
 
-    def _deliver(self, made: DeliveryBatch) -> None:
+    def _deliver(self, node: Node, effect: Deliver) -> None:
+        now, publication, subscriptions = self.now, effect.publication, effect.subscriptions
+        self.recorder.delivered(now, node.id, publication.id, subscriptions, effect.hops)
+        for checker in self.checkers:
+            for subscription in subscriptions:
+                checker.delivered(now, node.id, publication, subscription)
+
+    def _deliver_many(self, made: DeliveryBatch) -> None:
         publication, now = made.publication, self.now
         self.recorder.delivered_many(now, made.node, publication.id, made.subscription, made.hops)
         checkers = [checker for checker in self.checkers if checker.checks_deliveries]
@@ -155,46 +197,32 @@ class Simulation:
                 checker.delivered(now, node, publication, subscription)
 
     def _apply(self, node: Node, effects: list[Effect]) -> None:
-        # The frequent first, and by isinstance: class patterns cost three times as much here.
         for effect in effects:
-            if isinstance(effect, Send):
+            if type(effect) is Send:  # most are
                 self._send(node.id, effect.to, effect.message)
-            elif isinstance(effect, Deliver):
-                publication, subscriptions = effect.publication, effect.subscriptions
-                self.recorder.delivered(
-                    self.now, node.id, publication.id, subscriptions, effect.hops
-                )
-                for checker in self.checkers:
-                    for subscription in subscriptions:
-                        checker.delivered(self.now, node.id, publication, subscription)
-            elif isinstance(effect, SendMany):
-                self._send_many(node.id, effect.to, effect.message)
-            elif isinstance(effect, SetTimer):
-                self._set_timer(node, effect.timer, effect.delay)
-            elif isinstance(effect, ClearTimer):
-                self._timers.pop((node.id, effect.timer), None)
-            elif isinstance(effect, Note):
-                self.recorder.note(self.now, node.id, effect.fact, effect.about, effect.value)
             else:
-                self._forget(node.id)
+                self._carry_out[type(effect)](node, effect)
 
     def _send(self, source: NodeId, to: NodeId, message: Message) -> None:
-        size = len(self._encode(message))
+        if message is not self._measured:
+            self._measured, self._size = message, len(self._encode(message))
+        now, size = self.now, self._size
         if self._constant is not None:
-            arrived: Time | None = self.now + self._constant
-            self._put_on_the_way(self.now + self._constant, (to, source, message))
+            arrived: Time | None = now + self._constant
+            self._put_on_the_way(now + self._constant, (to, source, message))
         else:
-            delays = self.network.route(self.now, source, to, size)
-            arrived = self.now + min(delays) if delays else None
+            delays = self.network.route(now, source, to, size)
+            if self._packet_loss is not None:
+                delays = self._packet_loss.delays(message, now, (source, to), size, delays)
+            arrived = now + min(delays) if delays else None
             for delay in delays:
-                self._put_on_the_way(self.now + delay, (to, source, message))
+                self._put_on_the_way(now + delay, (to, source, message))
         publication = message.carries()
         if publication is not None and arrived is not None and arrived > self.latest_carrying:
             self.latest_carrying = arrived
         self.recorder.sent(
-            self.now, source, to, message.kind, size, publication, arrived,
-            arrived is None,
-        )  # fmt: skip
+            now, source, to, message.kind, size, publication, arrived, arrived is None
+        )
         self.messages += 1
 
     def _send_many(self, source: NodeId, to: Sequence[NodeId], message: Message) -> None:
@@ -214,9 +242,10 @@ class Simulation:
     def _put_on_the_way(self, t: Time, arrival: Arrival) -> None:
         if t > self.latest_arrival:
             self.latest_arrival = t
-        self.at(t, arrival)
+        self.steps_at(t).append(arrival)
 
-    def _set_timer(self, node: Node, timer: Timer, delay: Time) -> None:
+    def _set_timer(self, node: Node, effect: SetTimer) -> None:
+        timer = effect.timer
         key, token = (node.id, timer), object()
         self._timers[key] = token
 
@@ -226,7 +255,13 @@ class Simulation:
                 del self._timers[key]
                 self._apply(node, node.wake(self.now, timer))
 
-        self.at(self.now + delay, fire)
+        self.at(self.now + effect.delay, fire)
+
+    def _clear_timer(self, node: Node, effect: ClearTimer) -> None:
+        self._timers.pop((node.id, effect.timer), None)
+
+    def _note(self, node: Node, effect: Note) -> None:
+        self.recorder.note(self.now, node.id, effect.fact, effect.about, effect.value)
 
     def _forget(self, node_id: NodeId) -> None:
         node = self.nodes.pop(node_id, None)
@@ -235,18 +270,19 @@ class Simulation:
         self._interest_log.gone(self.now, node_id)
 
 
-def _goes_to(step: Step, target: NodeId) -> bool:
-    return isinstance(step, tuple) and step[0] == target
+def _done() -> None:
+    """In place of a step that has been taken."""
 
 
-def _brings(step: Step, message: Message) -> bool:
-    return isinstance(step, tuple) and step[2] == message
+def _while(steps: Sequence[Step], begin: int, column: int, value: object) -> Iterator[Arrival]:
+    """The arrivals from there on, as long as this is equal in all of them."""
+    for place in range(begin, len(steps)):
+        step = steps[place]
+        if not isinstance(step, tuple) or step[column] != value:
+            return
+        yield step
 
 
-def _ways(steps: Sequence[Step]) -> list[tuple[Sequence[NodeId], NodeId]]:
+def _ways(arrivals: Sequence[Arrival]) -> list[tuple[Sequence[NodeId], NodeId]]:
     """To whom, from whom."""
-    return [
-        ((step[0],) if isinstance(step[0], int) else step[0], step[1])
-        for step in steps
-        if isinstance(step, tuple)
-    ]
+    return [((to,) if isinstance(to, int) else to, sender) for to, sender, _ in arrivals]

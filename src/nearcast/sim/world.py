@@ -5,9 +5,7 @@ from interests (`settles`), entities subscribe before, without motion. The workl
 scenario's seconds, and messages under way then may still arrive.
 """
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import TypeVar
@@ -18,15 +16,17 @@ from nearcast.errors import InvariantError
 from nearcast.model.commands import Leave
 from nearcast.model.subscription import NodeId
 from nearcast.protocols import PROTOCOLS
+from nearcast.protocols.offers import OverlayOffer, refuse_missing
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario, stream
 from nearcast.sim import faults as faults_
 from nearcast.sim import network as network_
 from nearcast.sim.checkers import Checker, DeliveredOnce, InvariantChecker, NotBeforePublished
 from nearcast.sim.settings import Sampling, fill_settings
-from nearcast.sim.simulation import Simulation
+from nearcast.sim.simulation import Simulation, rare_garbage_collection
 from nearcast.sim.workload_player import WorkloadPlayer, first_interests
 from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import Vector
 from nearcast.trace.recorder import Recorder
 from nearcast.workloads import WORKLOADS, churn
 from nearcast.workloads.workload import STAYS
@@ -54,18 +54,6 @@ def resolve(scenario: Scenario) -> tuple[Scenario, ScenarioParts]:
     return filled, ScenarioParts(**parts)
 
 
-@contextmanager
-def rare_garbage_collection() -> Iterator[None]:
-    """Millions of messages are made, none of them in a reference cycle: looking for cycles as often
-    as usual takes an eighth of a VSO run."""
-    usual = gc.get_threshold()
-    gc.set_threshold(100_000, 20, 20)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
-
-
 class SimulatedWorld:
     """One run of a scenario. `check`: also check all deliveries, and the invariants of its
     protocol."""
@@ -86,20 +74,27 @@ class SimulatedWorld:
             parts.churn, self.workload.entities, scenario.seconds, seed
         )
         kind = PROTOCOLS[scenario.protocol]
+        if getattr(parts.workload, "rates", ""):
+            refuse_missing(scenario.protocol, [OverlayOffer.RATES], PROTOCOLS)
         self._overlay = kind.make(parts.protocol, partial(self._stream, 0))
         self._setting_up = True
-        network = network_.make_network(parts.network, seed, lambda: self._setting_up)
+        network = network_.make_network(parts.network, seed, lambda: self._setting_up, self._places)
         if parts.faults.any:
             network = network_.FaultyNetwork(network)
         self.recorder = recorder(self.scenario)
         if check:
             checkers = (*checkers, DeliveredOnce(REMEMBERED), NotBeforePublished())
         self.simulation = Simulation(network, kind.codec, self.recorder, checkers)
+        if parts.network.packet_loss:
+            self.simulation.lose_packets(
+                network_.PacketLoss(parts.network.packet_loss, stream(seed, "packets"))
+            )
         invariants = kind.invariants(calm=self._calm) if check else ()
         if invariants:
             checker = InvariantChecker(self.simulation.nodes, invariants, CHECK_INTERVAL)
             self.simulation.checkers.append(checker)
         self.begins: Time = 0  # when the workload begins
+        self._seen_at: dict[NodeId, Vector] = {}  # where entities were when last looked for
         self._returns: dict[NodeId, int] = {}
         self._gone: dict[NodeId, None] = {}  # those that left while they were down
         self._faults: faults_.FaultInjector | None = None
@@ -112,7 +107,8 @@ class SimulatedWorld:
     def _calm(self) -> bool:
         """Are delays constant, is no message lost, and does no node leave or crash?"""
         churn_, network = self._parts.churn, self._parts.network
-        reliable = not (network.jitter_ms or network.loss or network.duplicate or network.reorder)
+        lost = network.loss or network.packet_loss
+        reliable = not (network.jitter_ms or lost or network.duplicate or network.reorder)
         stays = not (churn_.churn_rate or churn_.crash_share or churn_.servers_until)
         return network.network == "constant" and reliable and stays and not self._parts.faults.any
 
@@ -248,6 +244,19 @@ class SimulatedWorld:
     def _live(self, entity: NodeId, begins: Time, *, settled: bool = False) -> None:
         life = self.workload.life(entity, self._returns[entity], begins)
         self._player.enter(entity, life, settled=settled)
+
+    def _places(self, now: Time) -> dict[NodeId, Vector]:
+        """Where all nodes are: entities where they live, servers in the middle of the world."""
+        if self._setting_up:
+            for node in self.present():
+                if node not in self._seen_at:
+                    self._seen_at[node] = self.workload.life(node, 0, 0).position(0)
+        else:  # after the workload they stay where they were
+            self._seen_at = dict(self._player.positions(now)) or self._seen_at
+        low, high = self.workload.world
+        x, y, z = ((a + b) / 2 for a, b in zip(low, high, strict=True))
+        servers = [node for node in self.simulation.nodes if node >= FIRST_SERVER]
+        return {**self._seen_at, **dict.fromkeys(servers, (x, y, z))}
 
     def _sample(self) -> None:
         now, recorder, node_group = self.simulation.now, self.recorder, self.simulation.node_group

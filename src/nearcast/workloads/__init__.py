@@ -22,6 +22,7 @@ WORKLOADS: "LazyRegistry[WorkloadKind]" = LazyRegistry(
         "mammoth": "nearcast.workloads.mammoth",
         "planetpi4": "nearcast.workloads.planetpi4",
         "trading": "nearcast.workloads.trading",
+        "notifications": "nearcast.workloads.notifications",
         "virtual-reality": "nearcast.workloads.virtual_reality",
         "interest-graph": "nearcast.workloads.interest_graph",
         "recorded": "nearcast.workloads.recorded",

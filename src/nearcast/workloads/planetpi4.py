@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from nearcast.field_checks import between
 from nearcast.model.commands import Move, Publish, Subscribe
+from nearcast.model.rates import check_rates, parse_rates
 from nearcast.model.subscription import NodeId, Value
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Time
@@ -43,6 +44,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
     # Side of the world in units, 100 to 1e6; a larger world holds the ships farther apart.
     size: float = 1000.0
+    # true or false: does the world end there? If not, ships that chase and flee fly on beyond
+    # (section 2.1: "infinitely big"); they begin, and begin anew, within.
+    bounded: bool = True
     # Radius of the area of interest in units, 1 to 1e6, which is also how far a bot sees;
     # neighbours grow with its cube.
     radius: float = 250.0
@@ -59,6 +63,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
     zones: int = 4
     # Seconds from an explosion to the next life, 0.1 to 1e4.
     respawn: float = 1.0
+    # Fewer updates of ships that are far away: DISTANCE:MESSAGES, ..., as in 133:2, 267:1 (beyond
+    # 133 units two a second, beyond 267 one), for overlays that offer `rates`; "": all updates.
+    rates: str = ""
 
     def __post_init__(self) -> None:
         between("size", self.size, 100, 1e6)
@@ -70,6 +77,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
         between("asteroids", self.asteroids, 0, 10_000)
         between("zones", self.zones, 0, 1000)
         between("respawn", self.respawn, 0.1, 1e4)
+        check_rates(parse_rates(self.rates), Moving(ball(0.0, 0.0, 0.0, self.radius)))
 
 
 class Flight(NamedTuple):
@@ -109,7 +117,9 @@ class PlanetPi4Player:
     def flight(self, t: Time) -> Flight:
         place, velocity, heading, spin = self.log.flight(self.ship, t)
         here = predict(place, velocity, t - t % TICK, t)
-        return Flight(self.game.cube.inside(here), velocity, heading, spin)
+        if self.game.parameters.bounded:
+            here = self.game.cube.inside(here)
+        return Flight(here, velocity, heading, spin)
 
     def moments(self) -> Iterator[tuple[Time, bool]]:
         """Every tick of the game and every update from the beginning on; True: an update."""
@@ -130,7 +140,8 @@ class PlanetPi4Player:
         radius, first = self.game.parameters.radius, first_id(self.entity, self.stay)
         flight = self.flight(self.begins)
         sight, own = _ball(flight, radius), _ball(flight, radius / 2)
-        yield self.begins, Subscribe(first, sight)
+        rates = parse_rates(self.game.parameters.rates)
+        yield self.begins, Subscribe(first, sight, rates=rates)
         yield self.begins, Subscribe(first + 1, own, channel=channel(self.entity))
         own = own.stamped(self.begins)
         numbers = count(first + 2)
@@ -209,6 +220,7 @@ class PlanetPi4(Struct, frozen=True, dict=True):
         return Rules(
             self.entities, chosen.teams, chosen.size, chosen.radius, chosen.speed, chosen.boost,
             chosen.asteroids, chosen.zones, max(1, round(chosen.respawn * SECOND / TICK)),
+            chosen.bounded,
         )  # fmt: skip
 
     def life(self, entity: NodeId, stay: int, begins: Time) -> PlanetPi4Player:

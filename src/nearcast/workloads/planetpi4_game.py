@@ -78,6 +78,7 @@ class Game:
         """`landscape` makes asteroids and zones, `rng` everything else."""
         n, self.rules, self.rng = rules.ships, rules, rng
         self.cube = Cube(rules.size, 3)
+        self._borders = (0.0, rules.size) if rules.bounded else (-np.inf, np.inf)
         self.asteroids = place_balls(
             self.cube, rules.asteroids, rules.size / 100, rules.size / 40, landscape
         )
@@ -108,7 +109,7 @@ class Game:
 
     def advance(self) -> None:
         """One tick later."""
-        self.place = np.clip(self.place + self.velocity * STEP, 0.0, self.rules.size)
+        self.place = np.clip(self.place + self.velocity * STEP, *self._borders)
         self.tick += 1
         self.events = {}
         self._come_back()
@@ -299,6 +300,8 @@ class Game:
         return np.asarray(2 * away.sum(axis=1))
 
     def _stay_inside(self) -> None:
-        """The world has an end here: whoever would leave it slides along."""
-        ahead = np.clip(self.place + self.velocity * STEP, 0.0, self.rules.size)
+        """Where the world has an end, whoever would leave it slides along."""
+        if not self.rules.bounded:
+            return
+        ahead = np.clip(self.place + self.velocity * STEP, *self._borders)
         self.velocity = (ahead - self.place) / STEP

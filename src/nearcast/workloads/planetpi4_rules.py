@@ -24,6 +24,7 @@ class Rules(Struct, frozen=True):
     asteroids: int
     zones: int
     respawn: int  # ticks from the explosion to the next life
+    bounded: bool = True  # does the world end at its size?
 
 
 class GameEventKind(IntEnum):

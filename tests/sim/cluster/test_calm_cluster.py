@@ -21,12 +21,10 @@ def test_nothing_is_missed_spurious_or_repeated(servers: int) -> None:
     assert set(deliveries) == truth
     assert world.checker is not None
     assert (world.checker.expected, world.checker.missed) == (len(truth), 0)
-
-
-def test_clients_that_walk_are_handed_over() -> None:
-    _, memory = run_cluster(cluster_scenario(1, servers=4), "all")
     facts = memory.table("notes").column("fact").to_pylist()
-    assert facts.count("arrived") == facts.count("departed") > 3
+    handovers = facts.count("arrived")
+    assert handovers == facts.count("departed")
+    assert handovers > 3 or servers < 4, "clients that walk are handed over"
 
 
 def test_clocks_that_differ_and_late_messages_change_nothing() -> None:

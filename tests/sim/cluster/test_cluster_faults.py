@@ -9,6 +9,7 @@ from support.cluster_scenarios import (
     mixed_scenario,
     run_cluster,
 )
+from support.examples import seeds
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -27,7 +28,7 @@ def test_each_fault_happens_and_the_cluster_recovers(fault: str) -> None:
     assert world.checker.expected > 100
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(range(6), range(6, 20))
 def test_mixed_faults(seed: int) -> None:
     run_cluster(mixed_scenario(seed))
 

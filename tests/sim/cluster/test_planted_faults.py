@@ -13,7 +13,6 @@ from support.planted_faults import PLANTED
 @pytest.mark.parametrize("what", PLANTED)
 def test_a_planted_fault_is_found(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = PLANTED[what]
-    run_cluster(fault.scenario(fault.seed))
     fault.plant(monkeypatch)
     with pytest.raises(InvariantError, match=fault.found):
         run_cluster(fault.scenario(fault.seed))

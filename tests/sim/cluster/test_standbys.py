@@ -6,11 +6,12 @@ from nearcast.errors import InvariantError
 from nearcast.service.cluster import scaling
 from nearcast.sim.cluster.checkers import ScalingChecker
 from support.cluster_scenarios import CROWDS, cluster_scenario, run_cluster, standby_scenario
+from support.examples import seeds
 
 
 # Of seed 2, a node forgot what it had delivered of others that it took for lost, so older
 # publications that were held up on the way came after newer ones that a third node had relayed.
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 13, 24, 40])
+@seeds([0, 2, 13, 24, 40], [1, 3])
 def test_servers_come_and_go_with_the_crowd_whatever_fails(seed: int) -> None:
     run_cluster(standby_scenario(seed))
 

@@ -6,10 +6,10 @@ sites own a record in one epoch for long; a record is owned where its area is; n
 is said to be gone; who has left is soon listed nowhere; servers that stand by come and go no more
 often than the load rises and falls, and do come when all others are overloaded. When no fault
 lasts: no two sites own a record for longer than `LONGEST_SHARED`. At the end: nothing was delivered
-that nobody asked for, and a fault explains every miss. When the cluster has recovered from the last
-fault: every client is served by one server, which knows all its subscriptions and does not stand
-by; every subscription has one owner, every server knows exactly the living states, and what is
-published from then on is delivered exactly.
+that nobody asked for, and a fault explains every miss, also of a direct message. When the cluster
+has recovered from the last fault: every client is served by one server, which knows all its
+subscriptions and does not stand by; every subscription has one owner, every server knows exactly
+the living states, and what is published from then on is delivered exactly.
 
 Order has one exception, which the protocol documents (`service.cluster.realm.OVERDUE`): what was
 under way during a fault may arrive after later publications, if it is not older than that.
@@ -163,12 +163,59 @@ class ScalingChecker:
         return None
 
 
+class SentDirect(Struct):
+    """A direct message between two clients, and when it was refused, if it was."""
+
+    t: Time
+    sender: NodeId
+    recipient: NodeId
+    refused: str = ""
+    heard: bool = False
+
+
+class DirectChecker:
+    """Each direct message is heard once, by the client that it is for; a fault of one of the two,
+    or of a server, explains why one was not, or was refused."""
+
+    def __init__(self, faults: FaultLog, now: Callable[[], Time]) -> None:
+        self._faults, self._now = faults, now
+        self.messages: dict[int, SentDirect] = {}
+
+    def sent(self, number: int, sender: NodeId, recipient: NodeId) -> None:
+        self.messages[number] = SentDirect(self._now(), sender, recipient)
+
+    def refused(self, number: int, why: Exception) -> None:
+        self.messages[number].refused = str(why)
+
+    def received(self, number: int, client: NodeId) -> None:
+        message = self.messages[number]
+        if message.recipient != client:
+            raise InvariantError(
+                f"at {self._now()} client {client} heard what was sent to {message.recipient}"
+            )
+        if message.heard:
+            raise InvariantError(f"at {self._now()} client {client} heard message {number} twice")
+        message.heard = True
+
+    def judge(self, exact_since: Time) -> None:
+        """At the end: what was not heard, or was refused, has an explanation."""
+        for number, one in self.messages.items():
+            clients = (one.sender, one.recipient)
+            explained = any(self._faults.explains(one.t, one.t, client) for client in clients)
+            if (one.refused or not one.heard) and (one.t >= exact_since or not explained):
+                raise InvariantError(
+                    f"message {number}, sent at {one.t} by {one.sender} to {one.recipient}, was not"
+                    f" heard, and no fault explains it: {one.refused or 'it was not refused'}"
+                )
+
+
 class ClusterChecker:
     """Watches the deliveries of a run, and judges it at its end."""
 
     def __init__(self, faults: FaultLog, now: Callable[[], Time], skew: Time) -> None:
         self._faults, self._now, self._skew = faults, now, skew
         self.due = DueDeliveries()
+        self.direct = DirectChecker(faults, now)
         self.whereabouts = Whereabouts()
         self.scaling = ScalingChecker()
         self._delivered: dict[Pair, NodeId] = {}

@@ -25,7 +25,7 @@ from nearcast.client.effects import (
     Told,
     Welcomed,
 )
-from nearcast.client.received import Disconnected, HandedOver, Left, Message
+from nearcast.client.received import DirectMessage, Disconnected, HandedOver, Left, Message
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import area_from_region, publication_fields
 from nearcast.errors import InvariantError
@@ -37,6 +37,7 @@ from nearcast.sim.cluster.server_host import Delivery, Hangup, ServerHost, Simul
 from nearcast.space.motion import SECOND, Time
 
 HOLD_BACK = ClientParameters().hold_back
+KINDS = {messages.PublishRequest: "publish", messages.SendRequest: "send"}  # in the trace
 WITHDRAWN: Time = 2 * SECOND  # by then a state is withdrawn that is not to stay
 OPEN_AGAIN: Time = SECOND  # after which an application that found no node tries again
 
@@ -59,6 +60,10 @@ class ClientWorld(Protocol):
         self, client: "ClientHost", connection: SimulatedConnection, message: Message, again: bool,
         subscriptions: tuple[int, ...],
     ) -> None: ...  # fmt: skip
+    def choose_recipient(self, rng: Random) -> "tuple[int, ClientHost] | None": ...
+    def sent_direct(self, number: int, client: "ClientHost", recipient: "ClientHost") -> None: ...
+    def refused_direct(self, number: int, why: Exception) -> None: ...
+    def received_direct(self, client: "ClientHost", message: DirectMessage) -> None: ...
     def welcomed(self, client: "ClientHost", entity: int, server: NodeId) -> None: ...
     def reported_gone(self, entity: int) -> None: ...
     def lost_server(self, client: "ClientHost", reason: str) -> None: ...
@@ -76,6 +81,7 @@ class ClientHost:
         self.alive = True
         self.state: tuple[float, float] | None = None  # where it was retained last
         self.withdraws = rng, 0.0  # a state, and how often
+        self.sends = rng, 0.0  # a direct message when it publishes, and how often
         self.ttl: float | None = None  # of its retained states
         self.connections: dict[int, SimulatedConnection] = {}
         self._opening: dict[int, SimulatedConnection | None] = {}
@@ -96,6 +102,7 @@ class ClientHost:
         self._first_url = ""  # that its application has given
         self.connections, self._opening, self._timers = {}, {}, {}
         self._numbers, self._subscribing, self._asked = {}, {}, {}
+        self._sent: dict[int, int] = {}  # by request: which direct message
 
     @property
     def is_served(self) -> bool:
@@ -192,6 +199,22 @@ class ClientHost:
             self.state = shape.x, shape.y
             self._plan_withdrawal()
         self._apply(self.core.request(self._world.now, request, confirm=self.retains)[1])
+        rng, often = self.sends
+        if often and rng.random() < often:
+            self.send_direct(rng)
+
+    def send_direct(self, rng: Random) -> None:
+        """Send a direct message to a client that is there, by its name or its number."""
+        chosen = self._world.choose_recipient(rng)
+        if chosen is None:
+            return
+        number, recipient = chosen
+        to = recipient.name if rng.random() < 0.5 else recipient.entity
+        self._world.sent_direct(number, self, recipient)
+        request = messages.SendRequest(to, messages.MSGPACK.encode_payload(number))
+        asked, effects = self.core.request(self._world.now, request)
+        self._sent[asked] = number
+        self._apply(effects)
 
     def _plan_withdrawal(self) -> None:
         rng, often = self.withdraws
@@ -242,6 +265,10 @@ class ClientHost:
                     self._connect(number, url)
                 case Disconnect(number):
                     self._disconnect(number)
+                case DirectMessage():
+                    self._world.received_direct(self, effect)
+                case Failed(number, why) if number in self._sent:
+                    self._world.refused_direct(self._sent.pop(number), why)
                 case Failed(number, _) if number in self._subscribing:
                     again = self._subscribing.pop(number)
                     if self.core.phase is not Phase.ENDED:
@@ -347,7 +374,7 @@ class ClientHost:
         if isinstance(request, messages.SubscribeRequest):
             self._asked[request_number] = request.subscription
         arrived = connection.to_server.send(frame, len(frame))
-        kind = "publish" if isinstance(request, messages.PublishRequest) else "request"
+        kind = KINDS.get(type(request), "request")
         self._world.sent_to_server(connection, kind, len(frame), arrived)
 
     # What arrives.

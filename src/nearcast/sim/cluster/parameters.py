@@ -18,6 +18,8 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
     withdraw: float = 0.0
     # Seconds, 600 to 1e6, for which retained states outlive their clients; 0: they do not.
     ttl_s: float = 0.0
+    # Probability, 0 to 1, that a client which publishes also sends a direct message to another.
+    direct: float = 0.0
     # Share of clients, 0 to 1, that are also told who is in their areas (presence).
     watch: float = 0.0
     # Subscriptions that a server can serve, 1 to 1e9; above 0.8 of that it gives some of its part
@@ -40,6 +42,7 @@ class ClusterParameters(Struct, frozen=True, kw_only=True):
         between("flush_ms", self.flush_ms, 0.1, 1_000)
         between("retain", self.retain, 0, 1)
         between("withdraw", self.withdraw, 0, 1)
+        between("direct", self.direct, 0, 1)
         if self.ttl_s:
             between("ttl_s", self.ttl_s, 600, 1e6)
         between("watch", self.watch, 0, 1)

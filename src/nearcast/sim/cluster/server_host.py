@@ -22,6 +22,7 @@ from nearcast.service.connection import Connection
 from nearcast.service.effects import (
     CloseConnection,
     Counted,
+    DeliverDirect,
     DeliverFlush,
     DeliverMissed,
     Fault,
@@ -142,6 +143,7 @@ class ServerHost:
             Notify: self._on_notify,
             DeliverFlush: self._on_deliver_flush,
             DeliverMissed: self._on_deliver_missed,
+            DeliverDirect: self._on_deliver_direct,
             Serve: self._on_serve,
             StopServing: self._on_stop_serving,
             CloseConnection: self._on_close_connection,
@@ -318,7 +320,9 @@ class ServerHost:
                 self.schedule_flush()
                 return
             kind = encoding.message_class(request)
-            if kind is not messages.JoinRequest:
+            if kind is messages.SendRequest:
+                self.apply(service.send(self.now, connection, request, encoding))
+            elif kind is not messages.JoinRequest:
                 self.apply(service.request(self.now, connection, kind, request))
             elif connection.client is not None or connection.joining:
                 raise Refused("you have joined already, or your join is under way")
@@ -400,6 +404,9 @@ class ServerHost:
         number = missed.publication
         frame = message_frame(number, missed.t, missed.client.form, list(missed.numbers))
         self._write(missed.connection, _decode_message(frame), len(frame), number.id)
+
+    def _on_deliver_direct(self, deliver: DeliverDirect) -> None:
+        self._send_notice(deliver.connection, deliver.notice)
 
     def _on_close_connection(self, close: CloseConnection) -> None:
         connection = close.connection

@@ -157,10 +157,17 @@ class RealmRecorder(Recorder):
         if self._due is not None:
             self._due.published(publications, numbers.tolist())
 
+    def direct_sent(
+        self, t: Time, node: NodeId, message: PublicationId, to: NodeId, size: int
+    ) -> None:
+        self._trace.direct_sent(t, node, message, to, size)
+
     def note(
         self, t: Time, node: NodeId, fact: str, about: int | None = None, value: float | None = None
     ) -> None:
         self._trace.note(t, node, fact, about, value)
 
-    def noted_many(self, t: Time, node: Integers, fact: str, about: Integers) -> None:
-        self._trace.noted_many(t, node, fact, about)
+    def noted_many(
+        self, t: Time, node: Integers, fact: str, about: Integers, value: Floats | None = None
+    ) -> None:
+        self._trace.noted_many(t, node, fact, about, value)

@@ -8,9 +8,10 @@ recover, and then all clients publish again, which must be delivered exactly.
 import shlex
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import Any
 
-from nearcast.client.received import Message
+from nearcast.client.received import DirectMessage, Message
 from nearcast.client_protocol.geometry_json import EARTH, PLANE
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import InvariantError
@@ -21,7 +22,7 @@ from nearcast.node import Message as NodeMessage
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi import vso_parameters
 from nearcast.scenario import Scenario, stream
-from nearcast.service.cluster.messages import PublicationBatch
+from nearcast.service.cluster.messages import DirectForwarded, DirectSent, PublicationBatch
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
 from nearcast.service.cluster.scaling import Role, ScalingParameters
@@ -43,8 +44,8 @@ from nearcast.sim.cluster.parameters import ClusterFaultParameters, ClusterParam
 from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
 from nearcast.sim.cluster.truth import RealmRecorder
 from nearcast.sim.settings import Sampling, fill_settings
+from nearcast.sim.simulation import rare_garbage_collection
 from nearcast.sim.workload_player import WorkloadPlayer
-from nearcast.sim.world import rare_garbage_collection
 from nearcast.space.motion import FOREVER, SECOND, Time
 from nearcast.space.shapes import Vector, point
 from nearcast.trace.recorder import Recorder
@@ -63,6 +64,7 @@ PROBE_EVERY: Time = SECOND // 2
 AGREED: Time = 20 * SECOND  # within which there is a moment without any handover under way
 LOOK_EVERY: Time = SECOND
 MILLISECOND = 1_000
+CARRIED = (PublicationBatch, DirectSent, DirectForwarded)  # they have what is to be delivered
 
 
 class ClusterWorld:
@@ -86,6 +88,9 @@ class ClusterWorld:
         self.messages = 0  # sent so far, with those that are lost
         self.queue = EventQueue(START)
         model = network_.make_network(parts["network"], seed)
+        if parts["network"].packet_loss:  # connections are streams and send again what is lost
+            rng = stream(seed, "packets")
+            model = network_.Loss(parts["network"].packet_loss, rng, model)
         slow = self._fault_parameters
         self.network = SimulatedNetwork(
             self.queue, model, stream(seed, "slow"), slow.slow,
@@ -120,6 +125,7 @@ class ClusterWorld:
         self.exact_since: Time = FOREVER  # from then on, no fault explains a miss
         self.begins: Time = START
         self.carrying: Time = 0  # when the last publication under way arrives
+        self._direct = 0  # direct messages so far
 
     # What hosts ask of their world.
 
@@ -199,7 +205,7 @@ class ClusterWorld:
                 self.now, connection.entity, connection.server.id, f"cluster.{kind}", size, None,
                 arrived, False,
             )  # fmt: skip
-        if kind == "publish":
+        if kind in ("publish", "send"):
             self.carrying = max(self.carrying, arrived)
 
     def noticed(self, connection: SimulatedConnection, notice: Any) -> None:
@@ -225,6 +231,27 @@ class ClusterWorld:
         self.recorder.delivered(t, connection.entity, message.publication, subscriptions, HOPS)
         if self.checker is not None:
             self.checker.delivered(client, connection, message, again, subscriptions)
+
+    def choose_recipient(self, rng: Random) -> tuple[int, ClientHost] | None:
+        """The number of the next direct message, and for whom it is: anyone who is served."""
+        served = [client for client in self.clients if client.is_served]
+        if not served:
+            return None
+        self._direct += 1
+        return self._direct, rng.choice(served)
+
+    def sent_direct(self, number: int, client: ClientHost, recipient: ClientHost) -> None:
+        if self.checker is not None:
+            self.checker.direct.sent(number, client.number, recipient.number)
+
+    def refused_direct(self, number: int, why: Exception) -> None:
+        if self.checker is not None:
+            self.checker.direct.refused(number, why)
+
+    def received_direct(self, client: ClientHost, message: DirectMessage) -> None:
+        self.recorder.direct_delivered(max(self.now, message.t), client.entity, message.number)
+        if self.checker is not None:
+            self.checker.direct.received(message.payload, client.number)
 
     # Servers.
 
@@ -356,7 +383,7 @@ class ClusterWorld:
                     partial(target.on_messages, source.id),
                 )  # fmt: skip
             arrived = link.send(frame, len(frame))
-            if arrived > self.carrying and isinstance(message, PublicationBatch):
+            if arrived > self.carrying and isinstance(message, CARRIED):
                 self.carrying = arrived
         self.messages += 1
         self.recorder.sent(
@@ -578,6 +605,7 @@ class ClusterWorld:
             for entity in entities:
                 self._end_interests(entity, 0)
         checker.judge_deliveries(self.exact_since)
+        checker.direct.judge(self.exact_since)
 
     def _disagreement(self) -> str | None:
         """When areas stand still, clients also know who is in them."""
@@ -611,6 +639,7 @@ class ClusterWorld:
         rng = stream(self.scenario.seed, "client", entity, stay)
         client = ClientHost(self, entity, rng, rng.random() < self._p.retain)
         client.withdraws = stream(self.scenario.seed, "withdraw", entity, stay), self._p.withdraw
+        client.sends = stream(self.scenario.seed, "direct", entity, stay), self._p.direct
         client.ttl = self._p.ttl_s or None
         watch = stream(self.scenario.seed, "watch", entity, stay)
         client.watches = watch.random() < self._p.watch
