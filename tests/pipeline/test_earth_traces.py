@@ -173,10 +173,11 @@ def test_geojson_has_a_feature_for_each_entity(tmp_path: Path) -> None:
     assert list(frame["altitudes"]["pole"]) == [100.0, -12.25]
 
 
-def test_csv_comes_in_again_as_it_went_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["csv", "parquet", "geojson"])
+def test_each_form_comes_in_again_as_it_went_out(tmp_path: Path, form: str) -> None:
     imported(tmp_path)
-    export_movement(tmp_path / "trace", tmp_path / "out.csv")
-    again = import_movement(tmp_path / "out.csv", tmp_path / "again")
+    export_movement(tmp_path / "trace", tmp_path / f"out.{form}")
+    again = import_movement(tmp_path / f"out.{form}", tmp_path / "again")
     assert (again.skipped, again.epoch_us) == (0, NOON * SECOND)
     first, second = (read(tmp_path / name, "publications") for name in ("trace", "again"))
     for name in ("t", "node", "outline"):

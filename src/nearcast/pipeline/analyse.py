@@ -15,7 +15,16 @@ from msgspec import Struct
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from nearcast.pipeline.jobs import awareness, delivery, fences, hotspots, misses, overlay, traffic
+from nearcast.pipeline.jobs import (
+    awareness,
+    delivery,
+    direct,
+    fences,
+    hotspots,
+    misses,
+    overlay,
+    traffic,
+)
 from nearcast.pipeline.spark import storage
 from nearcast.pipeline.spark.session import LEAN_ROWS, runs_here
 from nearcast.pipeline.spark.sql import drop_used_views, drop_view, keep_view
@@ -68,7 +77,10 @@ GROUPS: dict[str, tuple[Job, ...]] = {
         fences.fence_lateness,
         fences.fence_examples,
     ),
+    "direct": (direct.direct_totals,),
 }
+# Groups of which a trace without rows in this table has nothing to say.
+OPTIONAL_GROUPS = {"fences": "fence_interests", "direct": "direct_messages"}
 JOBS: tuple[Job, ...] = tuple(job for jobs in GROUPS.values() for job in jobs)
 
 
@@ -81,6 +93,7 @@ INTERMEDIATE_TABLES: dict[str, Job] = {
     "judged_fence_events": fences.judged_fence_events,
 }
 CONCURRENT_JOBS = 4
+FENCE_OUTCOMES = ("expected", "told", "missed", "spurious", "unsettled")
 COUNTED = (
     "expected", "delivered", "correct", "missed", "spurious", "duplicates", "messages", "bytes"
 )  # fmt: skip
@@ -102,6 +115,7 @@ class AnalysisSummary(Struct, frozen=True, kw_only=True):
     latency_ms: dict[str, float | None]
     messages: int | None
     bytes: int | None
+    fence_events: dict[str, int] | None = None  # also if there are no fences
     rejected: int
 
 
@@ -175,8 +189,9 @@ def analyse(
     and how many there are.
     """
     out.mkdir(parents=True, exist_ok=True)
-    if not storage.list_row_groups(traces, "fence_interests")[0]:
-        jobs = [job for job in jobs if job not in GROUPS["fences"]]
+    for group, table in OPTIONAL_GROUPS.items():
+        if not storage.list_row_groups(traces, table)[0]:
+            jobs = [job for job in jobs if job not in GROUPS[group]]
     runs = [trace.run for trace in traces]
     small = storage.count_rows(traces) < LEAN_ROWS
     tables = Tables(spark, traces, small=small)
@@ -242,6 +257,7 @@ def summarise_run(trace: OpenedTrace, out: AnyPath, names: Collection[str]) -> A
         return rows[0] if rows else dict.fromkeys(COUNTED, 0)
 
     first, traffic_ = first_row("delivery_totals"), first_row("traffic_totals")
+    kinds = storage.read_result(out, "fence_totals", trace.run) if "fence_totals" in names else []
     latency = {
         name: first.get(f"latency_{name}_ms") for name in ("mean", "p50", "p90", "p99", "max")
     }
@@ -259,5 +275,8 @@ def summarise_run(trace: OpenedTrace, out: AnyPath, names: Collection[str]) -> A
         latency_ms=latency,
         messages=traffic_.get("messages"),
         bytes=traffic_.get("bytes"),
+        fence_events={name: sum(row[name] for row in kinds) for name in FENCE_OUTCOMES}
+        if kinds
+        else None,
         rejected=sum(row["rows"] for row in storage.read_result(out, "rejected", trace.run)),
     )

@@ -273,7 +273,7 @@ def feature(movement: _Movement, rows: pa.Table) -> dict[str, Any]:
         properties["name"] = rows["name"][0].as_py()
     properties["datetimes"] = [f"{text}Z" for text in np.datetime_as_string(times).tolist()]
     heights = rows["alt" if movement.earth else "z"]
-    if heights.null_count < len(heights) and any(heights.to_pylist()):
+    if heights.null_count < len(heights) and (movement.earth or any(heights.to_pylist())):
         properties["altitudes"] = heights.to_pylist()
     if len(points) == 1:
         geometry: dict[str, Any] = {"type": "Point", "coordinates": points[0]}

@@ -92,8 +92,11 @@ def judge(
         "'' AS channel",
     )
     nobody = arrived.select("run", "subscription", "node").where("FALSE")
-    pairs = delivery.pairs(found, made, nobody, arrived)
-    totals = delivery.delivery_totals(pairs, made, made.selectExpr("run", "'' AS fact").limit(0))
+    nothing = made.selectExpr(
+        "run", "'' AS fact", "publication AS about", "CAST(NULL AS DOUBLE) AS value"
+    ).where("FALSE")
+    pairs = delivery.pairs(found, made, nobody, arrived, nothing)
+    totals = delivery.delivery_totals(pairs, made, nothing)
     shown = [
         *_unpacked(keys[0], "publication"),
         *_unpacked(keys[1], "subscription"),

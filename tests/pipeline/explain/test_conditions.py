@@ -96,6 +96,20 @@ def test_each_predicate_of_a_filter_is_told_with_its_numbers() -> None:
     assert (kind.holds, kind.detail) == (False, 'kind == "apple": the publication has none')
 
 
+def test_predicates_with_or_between_them_are_one_condition() -> None:
+    wanted = Subscription(
+        1, 2, Moving(disc(0, 0, 9)), Filter('price < 3 or price > 9 + t or kind == "gift"')
+    )
+    for price, holds in ((5, False), (2, True), (11, True)):
+        publication = Publication(1, 3, SECOND, point(1, 2), attributes={"price": price})
+        *_, choice = check_conditions(wanted, publication)
+        assert (choice.holds, choice.detail) == (
+            holds,
+            'price < 3 or price > 9 + t or kind == "gift": the publication has '
+            f"{price}; has {price}, and the bound is 10; has none",
+        )
+
+
 @given(st.sampled_from(["chat", ""]), st.booleans())
 def test_channel_and_publisher_are_conditions(channel: str, echo: bool) -> None:
     wanted = Subscription(1, 2, Moving(disc(0, 0, 9)), channel=channel, echo=echo)

@@ -59,7 +59,10 @@ def a_message(chance: Random) -> Row:
 def a_note(chance: Random) -> Row:
     row: Row = {"t": chance.randrange(5), "node": chance.randrange(10, 14)}
     row["fact"] = chance.choice(["level", "withheld", "joined"])
-    return {**row, "value": float(chance.randrange(3)) if row["fact"] == "level" else None}
+    row["about"] = chance.randrange(9)
+    subscriber = chance.choice([None, float(chance.randrange(10, 14))])
+    values = {"level": float(chance.randrange(3)), "withheld": subscriber}
+    return {**row, "value": values.get(row["fact"])}
 
 
 def traces() -> dict[str, Trace]:
@@ -86,12 +89,19 @@ def judged(trace: Trace) -> list[Row]:
     published = {row["publication"]: row for row in trace["publications"]}
     owner = {row["subscription"]: row["node"] for row in trace["interests"]}
     due = {(row["publication"], row["subscription"]) for row in trace["expected"]}
+    withheld = {
+        (row["about"], int(row["value"]))
+        for row in trace["notes"]
+        if row["fact"] == "withheld" and row["value"] is not None
+    }
     rows = defaultdict(list)
     for row in trace["deliveries"]:
         rows[row["publication"], row["subscription"]].append((row["t"], row["hops"], row["node"]))
     answer = []
     for p, s in sorted(due | rows.keys()):
         made, came = published.get(p), sorted(rows[p, s])
+        if not came and (p, owner.get(s)) in withheld:
+            continue
         outcome = "spurious" if (p, s) not in due else "correct" if came else "missed"
         answer.append(
             {
@@ -150,7 +160,7 @@ def tables(spark: SparkSession) -> dict[str, DataFrame]:
         table: frame(spark, table, [row for trace in RUNS.values() for row in trace[table]])
         for table in TABLES
     }
-    names = ("expected", "publications", "interests", "deliveries")
+    names = ("expected", "publications", "interests", "deliveries", "notes")
     frames["pairs"] = delivery.pairs(**{name: frames[name] for name in names}).persist()
     return frames
 

@@ -32,7 +32,10 @@ def write_realm(here: FenceRealm, root: Path, told: pa.Table | None = None) -> N
 def judge(spark: SparkSession, root: Path, out: Path) -> dict[str, dict[str, Counter[str]]]:
     """Counts of outcomes by run and kind."""
     traces = open_traces([root])
-    analyse(spark, traces, out, jobs=GROUPS["fences"])
+    for trace, one in zip(traces, analyse(spark, traces, out, jobs=GROUPS["fences"]), strict=True):
+        rows = read_result(out, "fence_totals", trace.run)
+        counts = [one.fence_events[name] if one.fence_events else 0 for name in OUTCOMES]
+        assert counts == [sum(row[name] for row in rows) for name in OUTCOMES]
     return {
         trace.run: {
             row["kind"]: Counter({name: row[name] for name in OUTCOMES})

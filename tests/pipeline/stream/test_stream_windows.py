@@ -29,12 +29,17 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stretch(trace: Path, begin: int, end: int) -> StreamSlice:
-    publications, wanted, deliveries, sent = (
+    publications, wanted, deliveries, noted, sent = (
         storage.list_row_groups([storage.OpenedTrace(str(trace), "walk", None)], name)[0]
-        for name in ("publications", "interests", "deliveries", "messages")
+        for name in ("publications", "interests", "deliveries", "notes", "messages")
     )
     return StreamSlice(
-        TracePart("walk", begin, end, publications, wanted), deliveries, sent, LATE, SECOND // 2
+        TracePart("walk", begin, end, publications, wanted),
+        deliveries,
+        noted,
+        sent,
+        LATE,
+        SECOND // 2,
     )
 
 

@@ -84,9 +84,10 @@ def make_candidates(
             about="some peers match for the others, as sites of a Voronoi diagram",
         ),
         OverlayCandidate(
-            name="relays", protocol="relays", needs_server=True, servers=1,
-            settings={"room": ahead, "uplink_min": uplink_kbit, "uplink_max": uplink_kbit},
-            about="a directory tells peers who is near; peers forward for each other",
+            name="relays", protocol="relays",
+            settings={"directory": "mesh", "room": ahead,
+                      "uplink_min": uplink_kbit, "uplink_max": uplink_kbit},
+            about="sites of a Voronoi diagram, which forward for each other where uplinks are slow",
         ),
     ]  # fmt: skip
     return [*main, *make_variants({each.name: each for each in main}, uplink_kbit)]
@@ -119,8 +120,6 @@ def make_variants(main: dict[str, OverlayCandidate], uplink_kbit: float) -> list
         variant("psense", "psense-generous", "peers may fill their uplinks",
                 limit=psense_limit(uplink_kbit)),
         variant("von", "von-vorocast", "publications go along a tree of sites", cast="vorocast"),
-        variant("von", "von-relays", "peers forward for each other where uplinks are slow",
-                relays="on", uplink_min=uplink_kbit, uplink_max=uplink_kbit),
         variant("vso", "vso-few-matchers", "a matcher may own 100 subscriptions", limit=100.0),
     ]  # fmt: skip
 

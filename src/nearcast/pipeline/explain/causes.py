@@ -21,7 +21,7 @@ REPAIRED: Time = 10 * SECOND  # so long after a fault it may still be the cause
 
 # Each cause, and what it means.
 CAUSES = {
-    "withheld": "a node withheld it: throttling, a slow client, or a full uplink",
+    "withheld": "a node withheld it: for a slow client, or for a full uplink",
     "lost": "a message that carried it, or that announced the interest, was lost",
     "partitioned": "the network was partitioned between the publisher and the subscriber",
     "disconnected": "the subscriber or the publisher had no connection at that time",
@@ -150,7 +150,7 @@ def find_cause(pair: MissedPair, evidence: Evidence) -> MissCause:
 def _withheld(pair: MissedPair, evidence: Evidence) -> MissCause | None:
     notes = evidence.withheld.get(pair.publication.id, ())
     for note in notes:
-        if note.node == pair.node:
+        if pair.node in (note.node, note.value):
             return MissCause(
                 "withheld", f"at {seconds(note.t)} it was withheld from node {pair.node}"
             )

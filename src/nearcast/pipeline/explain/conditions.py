@@ -9,6 +9,7 @@ from math import inf, sqrt
 from msgspec import Struct
 
 from nearcast.model import predicates
+from nearcast.model.predicates import Predicate
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription, seconds_since
 from nearcast.space.shapes import BOX, DISC, Shape, half_extents
@@ -91,21 +92,25 @@ def _describe_formula(region: Formula, publication: Publication) -> str:
 
 
 def _check_filter(condition: Filter | None, publication: Publication) -> list[WantedCondition]:
-    """Each predicate of the filter is a condition."""
+    """Each predicate of the filter is a condition; those with `or` between them are one."""
     if condition is None:
         return []
     at = seconds_since(condition.since, publication.t)
     found = []
-    for text, item in predicates.parse_with_text(condition.text):
-        one = predicates.Predicates((item,))
-        value, bound = publication.attributes.get(item.attribute), item.evaluate(at)
-        has = "has none" if value is None else f"has {_shown(value)}"
-        detail = f"{text}: the publication {has}"
-        if item.evolves:
-            detail += f", and the bound is {_shown(bound)}"
-        holds = predicates.accepts(one, publication.attributes, at)
+    for text, clause in predicates.parse_with_text(condition.text):
+        parts = [_describe_predicate(one, publication, at) for one in clause]
+        holds = predicates.accepts(predicates.Predicates((), (clause,)), publication.attributes, at)
+        detail = f"{text}: the publication {'; '.join(dict.fromkeys(parts))}"
         found.append(WantedCondition(name="filter", holds=holds, detail=detail))
     return found
+
+
+def _describe_predicate(predicate: Predicate, publication: Publication, at: float) -> str:
+    value = publication.attributes.get(predicate.attribute)
+    has = "has none" if value is None else f"has {_shown(value)}"
+    if predicate.evolves:
+        has += f", and the bound is {_shown(predicate.evaluate(at))}"
+    return has
 
 
 def _shown(value: object) -> str:

@@ -178,6 +178,11 @@ class Evidence:
             if one.fact == CUT
         ]
 
+    def is_withheld(self, publication: PublicationId, subscriber: NodeId | None) -> bool:
+        """Was it withheld from this subscriber, because that one had asked for it?"""
+        notes = self.withheld.get(publication, ())
+        return subscriber is not None and any(note.value == subscriber for note in notes)
+
     def _read_contacts(self) -> dict[Link, list[Time]]:
         """When messages were sent that did arrive, between nodes of which some lost a message
         while the network was partitioned."""

@@ -1,6 +1,7 @@
 """The story of a publication: who wanted it, which way it took, who missed it and why."""
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
@@ -23,7 +24,7 @@ from nearcast.pipeline.explain.conditions import (
     check_conditions,
     describe_shape,
 )
-from nearcast.pipeline.explain.evidence import Evidence, RecordedMessage
+from nearcast.pipeline.explain.evidence import WITHHELD, Evidence, RecordedMessage
 from nearcast.pipeline.explain.selection import (
     TableGroup,
     count_rows,
@@ -66,7 +67,7 @@ class PairStory(Struct, frozen=True, kw_only=True):
 
     subscription: SubscriptionId
     node: NodeId | None
-    outcome: str  # correct, missed, spurious or not wanted
+    outcome: str  # correct, missed, withheld, spurious or not wanted
     conditions: list[WantedCondition]
     interest_before: Time | None  # when the version before the one in force began
     interest_begins: Time | None
@@ -255,7 +256,7 @@ def tell_pair(
     return PairStory(
         subscription=subscription,
         node=node,
-        outcome=outcome_of(due, bool(deliveries)),
+        outcome=outcome_of(due, bool(deliveries), evidence.is_withheld(publication.id, node)),
         conditions=conditions,
         interest_before=_begins(versions, place - 1),
         interest_begins=_begins(versions, place),
@@ -271,9 +272,9 @@ def _begins(versions: Sequence[InterestVersion], place: int) -> Time | None:
     return versions[place].begins if 0 <= place < len(versions) else None
 
 
-def outcome_of(due: bool, delivered: bool) -> str:
+def outcome_of(due: bool, delivered: bool, withheld: bool) -> str:
     if due:
-        return "correct" if delivered else "missed"
+        return "correct" if delivered else "withheld" if withheld else "missed"
     return "spurious" if delivered else "not wanted"
 
 
@@ -344,5 +345,23 @@ def find_misses(trace: PathInput) -> Misses:
         for which, some in find_pairs(spans, publications)
         for place, number in zip(which, some, strict=True)
     ]
-    missed = [(p, s) for p, s in sorted(due) if (int(ids[p]), s) not in received]
-    return Misses([int(ids[p]) for p, _ in missed], [s for _, s in missed])
+    withheld, node = (
+        _withheld(root),
+        dict(zip(*_columns(spans, "subscription", "node"), strict=True)),
+    )
+    missed = [
+        (number, s)
+        for number, s in ((int(ids[p]), s) for p, s in sorted(due))
+        if (number, s) not in received and (number, node[s]) not in withheld
+    ]
+    return Misses([number for number, _ in missed], [s for _, s in missed])
+
+
+def _withheld(root: AnyPath) -> set[tuple[PublicationId, float]]:
+    """Publications, and the subscribers from whom they were withheld as these had asked."""
+    rows = select_rows(root, "notes", {"fact": [WITHHELD]})
+    return set(zip(*_columns(rows, "about", "value"), strict=True))
+
+
+def _columns(rows: pa.Table, *names: str) -> list[list[Any]]:
+    return [rows.column(name).to_pylist() for name in names]

@@ -5,8 +5,7 @@ It either uses that position, or extrapolates it ([Lucas2011] 4.4) with the velo
 area of interest had at that time. Both are compared with the true positions at the sampled
 instants. Every publication must have been recorded.
 
-Rings are from the outlook of [Lucas2011]: near receivers get every update, farther ones fewer.
-Their error is computed from the updates that they did receive, by leaving out some.
+Rings are those of the outlook of [Lucas2011]: the thirds of the area of interest.
 """
 
 from pyspark.sql import DataFrame
@@ -14,21 +13,17 @@ from pyspark.sql import DataFrame
 from nearcast.pipeline.spark.sql import query_sql
 
 MEMORY_S = 3
-ONE_UPDATE_IN = {"near": 1, "medium": 5, "far": 10}  # one update in so many, by thirds of the area
+RINGS = ("near", "medium", "far")
 
 
-def _distance_sql(belief: str, seconds: str) -> str:
+def _distance_sql(seconds: str) -> str:
     """SQL: the distance between a ship and where it is believed to be after so many seconds."""
-    parts = (f"pow({belief}.{a} + {belief}.v{a} * {seconds} - truth.{a}, 2)" for a in "xyz")
+    parts = (f"pow(last.{a} + last.v{a} * {seconds} - truth.{a}, 2)" for a in "xyz")
     return f"sqrt({' + '.join(parts)})"
 
 
 def _beliefs_sql() -> str:
-    """SQL: for each (instant, receiver, ship) the last update, of all and of one in so many."""
-    last = ",\n".join(
-        f"max_by(update, update.made) FILTER (WHERE update.publication % {one_in} = 0) AS {ring}"
-        for ring, one_in in ONE_UPDATE_IN.items()
-    )
+    """SQL: for each (instant, receiver, ship) how far the last update was wrong."""
     return f"""
     updates AS (
         SELECT run, node AS ship, publication, t, x, y, z, motion
@@ -60,7 +55,7 @@ def _beliefs_sql() -> str:
     ),
     last AS (
         SELECT received.run, receiver, ship, truth.t AS t, first(truth.x) AS x, first(truth.y) AS y,
-               first(truth.z) AS z, {last}
+               first(truth.z) AS z, max_by(update, update.made) AS last
         FROM (
             SELECT *, explode(sequence(floor(known / 1e6), floor(known / 1e6) + {MEMORY_S}))
                       AS second
@@ -81,20 +76,10 @@ def _beliefs_sql() -> str:
     beliefs AS (
         SELECT run, t, receiver, ship,
                sqrt(pow(mine_x - x, 2) + pow(mine_y - y, 2) + pow(mine_z - z, 2)) AS distance,
-               {_difference_columns()}
+               {_distance_sql("0")} AS plain,
+               {_distance_sql("(least(t, coalesce(last.until, t)) - last.made) / 1e6")} AS reckoned
         FROM aged AS truth
     )"""
-
-
-def _difference_columns() -> str:
-    columns = []
-    for ring in ONE_UPDATE_IN:
-        flown = f"(least(t, coalesce({ring}.until, t)) - {ring}.made) / 1e6"
-        columns += [
-            f"{_distance_sql(ring, '0')} AS {ring}_plain",
-            f"{_distance_sql(ring, flown)} AS {ring}_reckoned",
-        ]
-    return ",\n".join(columns)
 
 
 def position_difference(
@@ -102,15 +87,9 @@ def position_difference(
 ) -> DataFrame:
     """Mean and 90th percentile of the errors, by thirds of the area of interest and for `all`.
 
-    `thinned` columns are as if each ring received one update in `one_in`. Ships outside the largest
-    area of interest do not count, because receivers get no more updates from them.
+    Ships outside the largest area of interest do not count, because receivers get no more updates
+    from them.
     """
-    rings = list(ONE_UPDATE_IN)
-    chosen = " ".join(
-        f"WHEN '{ring}' THEN struct({ring}_plain AS plain, {ring}_reckoned AS reckoned)"
-        for ring in rings
-    )
-    one_in = " ".join(f"WHEN '{ring}' THEN {number}" for ring, number in ONE_UPDATE_IN.items())
     return query_sql(
         f"""
         WITH {_beliefs_sql()},
@@ -118,25 +97,20 @@ def position_difference(
             SELECT run, max(rx) AS radius FROM {{interests}} WHERE channel = '' GROUP BY run
         ),
         ringed AS (
-            SELECT *, CASE third {chosen} END AS thinned
-            FROM (
-                SELECT /*+ BROADCAST(areas) */ *,
-                       CASE WHEN distance <= radius / 3 THEN '{rings[0]}'
-                            WHEN distance <= radius * 2 / 3 THEN '{rings[1]}'
-                            ELSE '{rings[2]}' END AS third
-                FROM beliefs JOIN areas USING (run)
-                WHERE distance <= radius
-            )
+            SELECT /*+ BROADCAST(areas) */ *,
+                   CASE WHEN distance <= radius / 3 THEN '{RINGS[0]}'
+                        WHEN distance <= radius * 2 / 3 THEN '{RINGS[1]}'
+                        ELSE '{RINGS[2]}' END AS third
+            FROM beliefs JOIN areas USING (run)
+            WHERE distance <= radius
         )
-        SELECT run, coalesce(third, 'all')    AS ring,
-               CASE third {one_in} END        AS one_in,
-               count(*)                       AS beliefs,
-               avg(near_plain)                AS plain_mean,
-               percentile(near_plain, 0.9)    AS plain_p90,
-               avg(near_reckoned)             AS reckoned_mean,
-               percentile(near_reckoned, 0.9) AS reckoned_p90,
-               avg(thinned.plain)             AS thinned_plain_mean,
-               avg(thinned.reckoned)          AS thinned_reckoned_mean
+        SELECT run,
+               coalesce(third, 'all')    AS ring,
+               count(*)                  AS beliefs,
+               avg(plain)                AS plain_mean,
+               percentile(plain, 0.9)    AS plain_p90,
+               avg(reckoned)             AS reckoned_mean,
+               percentile(reckoned, 0.9) AS reckoned_p90
         FROM ringed
         GROUP BY GROUPING SETS ((run, third), (run))
         """,

@@ -14,10 +14,39 @@ from nearcast.pipeline.spark.sql import query_sql
 MISSED_PLACES = 20_000  # more cannot be seen on a map
 
 
+# Which entity has which subscription.
+SUBSCRIBERS = """
+    SELECT run, subscription, min(node) AS subscriber FROM {interests} GROUP BY run, subscription
+"""
+# What says something of a pair: that it was due, a delivery, that it was withheld.
+PAIR_ROWS = f"""
+    SELECT run, publication, subscription,
+           TRUE AS due, NULL AS delivery, NULL AS made, NULL AS withheld
+    FROM {{expected}}
+    UNION ALL
+    SELECT run, publication, subscription, NULL, struct(t, hops, node), NULL, NULL
+    FROM {{deliveries}}
+    UNION ALL  -- as a row without subscription: cheaper than a join
+    SELECT run, publication, NULL, NULL, NULL, struct(t, node, channel), NULL
+    FROM {{publications}}
+    UNION ALL
+    SELECT run, about, subscription, NULL, NULL, NULL, TRUE
+    FROM {{notes}} JOIN ({SUBSCRIBERS}) USING (run)
+    WHERE fact = 'withheld' AND CAST(value AS BIGINT) = subscriber
+"""
+
+
 def pairs(
-    expected: DataFrame, publications: DataFrame, interests: DataFrame, deliveries: DataFrame
+    expected: DataFrame,
+    publications: DataFrame,
+    interests: DataFrame,
+    deliveries: DataFrame,
+    notes: DataFrame,
 ) -> DataFrame:
     """Each pair that was expected or delivered: correct, missed or spurious.
+
+    What was withheld because the subscriber asked for that is not expected, unless it was delivered
+    nevertheless: a note `withheld` whose value is the subscriber says so.
 
     A delivery of a publication that the trace does not have is spurious, without publisher, channel
     and t. Of two first deliveries in the same microsecond, the one with fewer hops counts. A pair
@@ -26,7 +55,7 @@ def pairs(
     """
     # Without WITH: with it, Spark does not recognise the persisted table in other queries.
     return query_sql(
-        """
+        f"""
         SELECT run,
                publication,
                subscription,
@@ -47,40 +76,30 @@ def pairs(
                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
                ) > made.t, FALSE)                  AS overtaken
         FROM (
-            SELECT run, publication, subscription, due, delivery, deliveries,
+            SELECT run, publication, subscription, due, delivery, deliveries, withheld,
                    min(made) OVER (PARTITION BY run, publication) AS made
             FROM (
                 SELECT run, publication, subscription,
                        bool_or(due)    AS due,
                        min(delivery)   AS delivery,
                        count(delivery) AS deliveries,
-                       min(made)       AS made
+                       min(made)       AS made,
+                       bool_or(withheld) AS withheld
                 FROM (
-                    SELECT run, publication, subscription,
-                           TRUE AS due, NULL AS delivery, NULL AS made
-                    FROM {expected}
-                    UNION ALL
-                    SELECT run, publication, subscription, NULL, struct(t, hops, node), NULL
-                    FROM {deliveries}
-                    UNION ALL  -- as a row without subscription: cheaper than a join
-                    SELECT run, publication, NULL, NULL, NULL, struct(t, node, channel)
-                    FROM {publications}
+                    {PAIR_ROWS}
                     DISTRIBUTE BY run, publication
                 )
                 GROUP BY run, publication, subscription
             )
         )
-        LEFT JOIN (
-            SELECT run, subscription, min(node) AS subscriber
-            FROM {interests}
-            GROUP BY run, subscription
-        ) USING (run, subscription)
-        WHERE subscription IS NOT NULL
+        LEFT JOIN ({SUBSCRIBERS}) USING (run, subscription)
+        WHERE subscription IS NOT NULL AND (deliveries > 0 OR due AND withheld IS NULL)
         """,
         expected=expected,
         publications=publications,
         interests=interests,
         deliveries=deliveries,
+        notes=notes,
     )
 
 

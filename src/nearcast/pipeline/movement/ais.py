@@ -1,7 +1,7 @@
 """What ships send (AIS), as receivers log it: sentences of NMEA 0183 like !AIVDM.
 
 Position reports are read: types 1, 2, 3, 18, 19 and 27; pyais decodes them. A report says at most
-the second of a minute, so its time must stand in the line: in a tag block (`\\c:1641168000*5A\\`),
+the second of a minute, so its time must stand in the line: in a tag block (`\\c:1641168000*54\\`),
 or before the sentence, as ISO 8601 or Unix time.
 """
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from nearcast.pipeline.movement import tables
 from nearcast.pipeline.movement.ais import read_ais
 from nearcast.pipeline.movement.fix_collector import FixCollector, ImportedFixes
+from nearcast.pipeline.movement.geojson_tracks import read_tracks
 from nearcast.pipeline.movement.gpx import read_gpx
 from nearcast.pipeline.movement.opensky import read_states
 from nearcast.storage import AnyPath
@@ -13,6 +14,7 @@ Reader = Callable[[AnyPath, FixCollector, Callable[[int], None]], None]
 
 READERS: dict[str, Reader] = {
     ".gpx": read_gpx,
+    ".geojson": read_tracks,
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), read_states),
     **dict.fromkeys((".nmea", ".ais", ".aivdm", ".txt", ".log"), read_ais),
 }

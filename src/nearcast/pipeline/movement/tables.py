@@ -24,6 +24,7 @@ from nearcast.pipeline.movement.fix_collector import (
     FixTable,
     RowFault,
 )
+from nearcast.pipeline.movement.geoparquet import PLACES, geometry_column, read_places
 from nearcast.pipeline.movement.times import iso_times, seconds_of_any_clock, unix_times
 from nearcast.storage import AnyPath, open_input, open_parquet
 from nearcast.workloads.fixes import Numbers, Whole, in_short, is_csv
@@ -95,11 +96,24 @@ def column_names(file: AnyPath) -> list[str]:
                 return []
     try:
         with open_parquet(file) as parquet:
-            return list(parquet.schema_arrow.names)
+            return offered_names(str(file), parquet.schema_arrow)
     except StorageError:
         raise
     except (pa.ArrowException, OSError) as problem:
         raise ValueError(f"{file} is not a readable Parquet file: {in_short(problem)}") from problem
+
+
+def offered_names(file: str, schema: pa.Schema) -> list[str]:
+    """The columns of a Parquet file. If it has points instead of degrees, those of GeoParquet are
+    longitude, latitude and, unless there are altitudes, height; and names of entities count before
+    the numbers that an export has, too."""
+    names: list[str] = list(schema.names)
+    if has_degrees(names) or (geometry := geometry_column(file, schema)) is None:
+        return names
+    others = [name for name in names if name not in (geometry, "lon", "lat")]
+    if "name" in others and "entity" in others:
+        others.remove("entity")
+    return [*others, *(place for place in PLACES if place not in others)]
 
 
 def has_degrees(names: list[str]) -> bool:
@@ -172,7 +186,16 @@ def _csv_rows(
 
 def _parquet_rows(file: AnyPath, chosen: _ChosenColumns) -> Iterator[pa.RecordBatch]:
     with open_parquet(file) as opened:
-        yield from opened.iter_batches(BLOCK_ROWS, columns=chosen.wanted)
+        schema = opened.schema_arrow
+        if chosen.names["lon"] in schema.names:
+            yield from opened.iter_batches(BLOCK_ROWS, columns=chosen.wanted)
+            return
+        geometry = geometry_column(str(file), schema)
+        others = [name for name in chosen.wanted if name in schema.names]
+        for rows in opened.iter_batches(BLOCK_ROWS, columns=[*others, geometry]):
+            columns = dict(zip(PLACES, read_places(rows.column(geometry)), strict=True))
+            columns |= {name: rows.column(name) for name in others}
+            yield pa.RecordBatch.from_pydict(columns)
 
 
 def add_rows(rows: pa.RecordBatch, first: int, chosen: _ChosenColumns, found: FixCollector) -> None:

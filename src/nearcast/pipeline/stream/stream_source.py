@@ -140,6 +140,7 @@ class EvaluatedTraceReader(DataSourceStreamReader):
             )
             for name in COUNTED_TABLES
         )
+        notes = overlapping(self.groups("notes"), begin, until + self.late)
         everything = [*publications, *deliveries, *messages]
         count = max(
             1, min(self.tasks, sum(group.rows for group in everything) // MIN_ROWS_PER_TASK)
@@ -156,6 +157,7 @@ class EvaluatedTraceReader(DataSourceStreamReader):
                         overlapping(interests, -FOREVER, high),
                     ),
                     overlapping(deliveries, low, high + self.late),
+                    overlapping(notes, low, high + self.late),
                     overlapping(messages, low, high),
                     self.late,
                     self.span,

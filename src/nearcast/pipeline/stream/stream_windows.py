@@ -38,14 +38,16 @@ SUM_SCHEMA = pa.schema(
 DELIVERY_COLUMNS = pa.schema(
     [TABLES["deliveries"].field(n) for n in ("t", "publication", "subscription")]
 )
+NOTE_COLUMNS = pa.schema([TABLES["notes"].field(n) for n in ("t", "fact", "about", "value")])
 MESSAGE_COLUMNS = pa.schema([TABLES["messages"].field(n) for n in ("t", "kind", "bytes", "copies")])
 
 
 class StreamSlice(Struct, frozen=True):
-    """A part of a trace, and the row groups with its deliveries and messages."""
+    """A part of a trace, and the row groups with its deliveries, notes and messages."""
 
     part: TracePart
     deliveries: list[RowGroup]  # until `late` after its end
+    notes: list[RowGroup]  # likewise
     messages: list[RowGroup]
     late: int  # microseconds for which a publication waits for its deliveries
     span: int
@@ -60,7 +62,7 @@ def slice_sums(time_slice: StreamSlice) -> Iterator[pa.RecordBatch]:
 def _delivery_sums(time_slice: StreamSlice) -> Iterator[pa.RecordBatch]:
     """Outcomes of all publications. Deliveries are read once, as far as each chunk needs them."""
     unread = sorted(time_slice.deliveries, key=lambda group: group.first, reverse=True)
-    left = DELIVERY_COLUMNS.empty_table()
+    left, withheld = DELIVERY_COLUMNS.empty_table(), _withheld(time_slice.notes)
     for spans, publications in _publication_chunks(time_slice.part):
         made = join.column_or_zeros(publications, "t")
         until = int(made[-1]) + time_slice.late
@@ -74,6 +76,8 @@ def _delivery_sums(time_slice: StreamSlice) -> Iterator[pa.RecordBatch]:
             left.column("publication"), pa.array(join.column_or_zeros(publications, "publication"))
         )
         pairs = _match_deliveries(spans, publications, left, place, time_slice.late)
+        if len(withheld):
+            pairs = _without_withheld(pairs, spans, publications, withheld)
         yield from _outcome_sums(time_slice, made, pairs)
         # A delivery of an unknown publication may belong to a later one, unless it is older.
         later = pc.greater_equal(left.column("t"), int(made[-1]))
@@ -116,6 +120,35 @@ def _match_deliveries(
     )
     return pairs.group_by(["place", "subscription"], use_threads=False).aggregate(
         [("due", "max"), ("late", "min"), ("late", "count")]
+    )
+
+
+def _withheld(notes: list[RowGroup]) -> pa.Table:
+    """Publications, and the subscribers from whom they were withheld as these had asked."""
+    asked = (pc.field("fact") == "withheld") & pc.field("value").is_valid()
+    rows = pa.Table.from_batches(valid_batches(NOTE_COLUMNS, notes), NOTE_COLUMNS).filter(asked)
+    node = rows.column("value").cast(pa.int64())
+    return pa.table({"publication": rows.column("about"), "node": node})
+
+
+def _without_withheld(
+    pairs: pa.Table, spans: pa.Table, publications: pa.Table, withheld: pa.Table
+) -> pa.Table:
+    """Without those that were not delivered because the subscriber had asked for that."""
+    publication = join.column_or_zeros(publications, "publication")
+    subscribers, first = np.unique(join.column_or_zeros(spans, "subscription"), return_index=True)
+    missed = pc.equal(pairs.column("late_count"), 0)
+    undelivered = pairs.filter(missed)
+    which = np.searchsorted(subscribers, undelivered.column("subscription").to_numpy())
+    keys = {
+        "publication": publication[undelivered.column("place").to_numpy()],
+        "node": join.column_or_zeros(spans, "node")[first][which],
+    }
+    for name, values in keys.items():
+        undelivered = undelivered.append_column(name, pa.array(values))
+    kept = undelivered.join(withheld, list(keys), join_type="left anti")
+    return pa.concat_tables(
+        [pairs.filter(pc.invert(missed)), kept.select(pairs.column_names).cast(pairs.schema)]
     )
 
 
