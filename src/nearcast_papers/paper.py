@@ -4,10 +4,10 @@ A claim that does not hold stays in the list, with a note. Nothing here computes
 simulations write traces, the pipeline counts, and a paper reads the result tables.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from msgspec import Struct
@@ -23,6 +23,14 @@ class SeedResult(Struct, frozen=True):
     """What the runs of one seed alone give for a claim."""
 
     seed: int
+    measured: str
+    holds: bool
+
+
+class ReadingResult(Struct, frozen=True):
+    """What another reading of the paper than the main one gives for a claim."""
+
+    reading: str
     measured: str
     holds: bool
 
@@ -44,6 +52,7 @@ class ClaimResult(Struct, frozen=True, kw_only=True):
     reading: str = ""  # how the paper was read; empty where there is one way to read it
     seeds: tuple[int, ...] = ()  # of the runs that were judged
     spread: tuple[SeedResult, ...] = ()  # each seed alone
+    others: tuple[ReadingResult, ...] = ()  # other readings that were tried
 
 
 class Figure(Struct, frozen=True):
@@ -120,10 +129,8 @@ class PaperClaim(Struct, frozen=True):
     soft: bool = False
     note: str = ""
 
-    def evaluate(
-        self, paper: str, number: str, measures: Any, seeds: tuple[int, ...] = ()
-    ) -> ClaimResult:
-        """The claim `number`.`item`, evaluated on these measures, which are of these seeds."""
+    def evaluate(self, paper: str, number: str, measures: Any) -> ClaimResult:
+        """The claim `number`.`item`, evaluated on these measures."""
         holds: bool | None = None
         measured, note = "", self.note
         try:
@@ -134,7 +141,6 @@ class PaperClaim(Struct, frozen=True):
         return ClaimResult(
             paper=paper, claim=f"{number}.{self.item}", says=self.says, expected=self.expected,
             measured=measured, holds=holds, soft=self.soft, note=note,
-            seeds=() if holds is None else seeds,
         )  # fmt: skip
 
 
@@ -143,6 +149,17 @@ class PaperMeasures:
 
     def __init__(self, counted: CountedRuns) -> None:
         self._counted = counted
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of all runs together."""
+        return self._counted.seeds
+
+    def of_seed(self, seed: int) -> Self:
+        """The same measures, of the runs of one seed alone."""
+        one = copy(self)
+        one._counted = self._counted.of_seed(seed)
+        return one
 
 
 class Paper(Struct, frozen=True):
@@ -155,43 +172,3 @@ class Paper(Struct, frozen=True):
     jobs: tuple[Callable[..., DataFrame], ...]  # those whose result tables are read
     claims: Callable[[CountedRuns], list[ClaimResult]]
     draw: Callable[[CountedRuns], list[Figure]]
-
-
-def make_paper(
-    name: str,
-    number: str,
-    title: str,
-    scenarios: Callable[[str, bool], Iterable[Scenario]],
-    jobs: tuple[Callable[..., DataFrame], ...],
-    measures: Callable[[CountedRuns], PaperMeasures],
-    claims: Sequence[PaperClaim],
-    drawings: Mapping[str, Callable[[Any], list[Plot]]],
-    captions: Mapping[str, str],
-    shows: Mapping[str, Sequence[int]],
-    titles: Mapping[str, str],
-) -> Paper:
-    """A paper whose claims and figures are all read from one object with its measures.
-
-    `drawings`, `captions`, `shows` (the items of claims) and `titles` are by figure.
-    """
-
-    def evaluate(counted: CountedRuns) -> list[ClaimResult]:
-        measured = measures(counted)
-        return [claim.evaluate(name, number, measured, counted.seeds) for claim in claims]
-
-    def draw(counted: CountedRuns) -> list[Figure]:
-        measured = measures(counted)
-        plots: dict[str, list[Plot]] = {}
-        for figure, drawing in drawings.items():
-            with suppress(NotMeasuredError):
-                plots[figure] = drawing(measured)
-        return [
-            Figure(
-                titles.get(figure, f"Figure {figure}"), captions[figure], several,
-                [f"{number}.{item}" for item in shows.get(figure, ())],
-            )
-            for figure, several in plots.items()
-            if several
-        ]  # fmt: skip
-
-    return Paper(name, title, tuple(captions), scenarios, jobs, evaluate, draw)

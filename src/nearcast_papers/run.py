@@ -79,6 +79,21 @@ def counts(claims: Sequence[ClaimResult]) -> tuple[int, int, int]:
     return answers.count(True), answers.count(False), answers.count(None)
 
 
+def summary(claims: Sequence[ClaimResult]) -> str:
+    """How many hold, and how many of those that are not soft."""
+    held, failed, unknown = counts(claims)
+    firm, firmly_failed, _ = counts([claim for claim in claims if not claim.soft])
+    others = sum(
+        claim.holds is False and not claim.soft and any(one.holds for one in claim.others)
+        for claim in claims
+    )
+    return (
+        f"{held} claims hold, {failed} do not, {unknown} were not measured; soft ones aside"
+        f" {firm} of {firm + firmly_failed} that were measured hold, and {others} more hold by"
+        " another reading alone"
+    )
+
+
 OUTCOMES = {True: "holds", False: "does not hold", None: "not measured"}
 
 
@@ -96,10 +111,9 @@ def _page(
         for figure in figures
     }
     sections["Claims"] = page.section("Claims", _listed(claims))
-    held, failed, unknown = counts(claims)
     head = (
-        f"<h1>{escape(paper.title)}</h1><p>{held} claims hold, {failed} do not, {unknown} were not"
-        f" measured. Runs of {seconds:g} simulated seconds and more.</p>"
+        f"<h1>{escape(paper.title)}</h1><p>{summary(claims)}. Runs of {seconds:g} simulated seconds"
+        " and more.</p>"
     )
     return page.page(f"Nearcast: {paper.title}", head, sections)
 

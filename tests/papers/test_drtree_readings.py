@@ -9,18 +9,23 @@ import pytest
 from nearcast.scenario import Scenario
 from nearcast.sim.world import resolve
 from nearcast_papers.drtree.alternative_readings import (
-    MAIN,
     NARROW_SPREAD,
     OTHERS,
+    READINGS,
     AgainstTallestBar,
     EachPopularityOnce,
     SharedPopularities,
-    evaluate_readings,
-    main_reading,
 )
 from nearcast_papers.drtree.measures import HOTSPOTS, DRTreeMeasures, LevelLoad
-from nearcast_papers.drtree.paper import ALL_CLAIMS, PAPER, scenario, scenarios
-from nearcast_papers.paper import CountedRuns, NotMeasuredError, PaperClaim, SeedResult
+from nearcast_papers.drtree.paper import PAPER, scenario, scenarios
+from nearcast_papers.paper import (
+    ClaimResult,
+    CountedRuns,
+    NotMeasuredError,
+    PaperClaim,
+    SeedResult,
+)
+from nearcast_papers.readings import evaluate_claims
 
 CURVES = {
     "cold": {1: (100, 0.0), 2: (100, 2.0), 3: (20, 4.0)},
@@ -62,6 +67,11 @@ def of_curves() -> PreparedRuns:
     return PreparedRuns(
         [scenario("double-wave", hotspots, cycles=10) for hotspots in HOTSPOTS], rows
     )
+
+
+def evaluate_readings(statement: PaperClaim, counted: CountedRuns) -> ClaimResult:
+    (claim,) = evaluate_claims("drtree", "000", [statement], READINGS, counted)
+    return claim
 
 
 def test_a_mean_counts_publications_or_popularities_or_those_that_all_distributions_have() -> None:
@@ -134,16 +144,9 @@ def test_a_reading_that_gives_the_same_says_so() -> None:
     )
 
 
-def test_every_claim_has_a_main_reading_with_a_reason_and_no_reading_is_tried_twice() -> None:
-    for statement in ALL_CLAIMS:
-        main = main_reading(statement.item)
-        assert main.why
-        others = [reading for reading in OTHERS if statement.item in reading.claims]
-        assert main.name not in [reading.name for reading in others]
-        assert all(reading.why for reading in others)
-    assert main_reading(24).name == "by nodes of the tree, the root of Brothers aside"
-    assert main_reading(23).name == "by nodes of the tree"
-    assert all(item <= 38 for reading in MAIN for item in reading.claims)
+def test_bars_count_nodes_and_the_root_of_brothers_is_aside_where_the_paper_says_so() -> None:
+    assert READINGS.main_of(24).name == "by nodes of the tree, the root of Brothers aside"
+    assert READINGS.main_of(23).name == "by nodes of the tree"
 
 
 def test_runs_for_an_alternative_reading_do_not_count_in_the_main_one() -> None:

@@ -56,7 +56,7 @@ def test_all_that_engines_evaluate_is_noted_and_set_up_apart_from_the_workload(
     brokers = [node for node in world.simulation.nodes.values() if isinstance(node, Broker)]
     noted, done = (
         sum(row["value"] for row in rows),
-        sum(broker.matcher.evaluations for broker in brokers),
+        sum(broker.matcher.count("evaluations") for broker in brokers),
     )
     assert noted > 0
     assert all((row["t"] - world.begins) % REPORT_INTERVAL == 0 for row in rows)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,17 +10,20 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.relays import rounds
+from nearcast.protocols.relays import kernels, rounds
 from nearcast.protocols.relays.peer import Parameters, RelayPeer
 from nearcast.scenario import stream
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
 from nearcast_papers.fits import line_fit, percentile
-from nearcast_papers.relays import examples, jobs, measures, model, worlds
-from nearcast_papers.relays.measures import UplinkUtilisation
+from nearcast_papers.paper import CountedRuns, NotMeasuredError
+from nearcast_papers.relays import examples, jobs, manet, measures, model, worlds
+from nearcast_papers.relays.measures import RelayMeasures, UplinkUtilisation
 from nearcast_papers.relays.model import (
+    RoundResult,
     RoundScenario,
+    RoundState,
     carry_over_paths,
     changing_worlds,
     make_flows,
@@ -30,8 +33,13 @@ from nearcast_papers.relays.model import (
 from nearcast_papers.relays.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
 from nearcast_papers.relays.scenarios import (
     FULL,
+    MANET_OVERLAYS,
+    MANET_RATES,
+    MANET_SEEDS,
     QUICK,
     WALKS,
+    RelayPreset,
+    radio_scenarios,
     round_scenarios,
     scenario,
     scenarios,
@@ -43,9 +51,9 @@ BEGIN = 2_500_000
 
 
 def test_every_claim_is_there_once_and_in_order_and_those_that_are_ours_are_soft() -> None:
-    assert [statement.item for statement in ALL_CLAIMS] == list(range(1, 32))
+    assert [statement.item for statement in ALL_CLAIMS] == list(range(1, 33))
     assert all(statement.soft for statement in ALL_CLAIMS if statement.item > 25)
-    assert {item for items in SHOWS.values() for item in items} <= set(range(1, 32))
+    assert {item for items in SHOWS.values() for item in items} <= set(range(1, 33))
 
 
 def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
@@ -98,7 +106,8 @@ def test_a_changed_world_keeps_the_paths_whose_forwarders_are_still_there() -> N
     for _ in rounds.optimise(f, model.weights_for(scenario), 0.0, 6, stream(1)):
         pass
     after, gone = next(changing_worlds(scenario, world))
-    kept, torn = carry_over_paths(after, f, gone)
+    kept = make_flows(after)
+    torn = carry_over_paths(kept, f, gone)
     relayed = lost = 0
     for source in range(scenario.nodes):
         for member in kept.member[kept.first[source] + 1 : kept.first[source] + kept.size[source]]:
@@ -135,6 +144,70 @@ def test_a_round_with_a_file_is_not_played_again(spark: SparkSession, tmp_path: 
     file = tmp_path / f"{few[0].name}.json"
     file.write_text(file.read_text().replace('"parts":', '"parts":4'))
     assert run_missing(few, tmp_path)[few[0]].parts == int(f"4{first[few[0]].parts}")
+
+
+def test_half_of_a_header_goes_with_each_source_that_shares_a_link() -> None:
+    """Figure 1: C, then B sends what is C's to A, beside its own."""
+    interest = np.zeros((3, 3))
+    interest[0, 2] = interest[1, 2] = interest[0, 1] = 1.0
+    world = worlds.RoundWorld(
+        interest, np.full((3, 3), 0.01), np.full(3, 1e5), np.full(3, rounds.STREAM)
+    )
+    for shared, added in ((1.0, 512.0), (0.5, 768.0), (0.0, 1024.0)):
+        f = make_flows(world, shared)
+        assert f.load.tolist() == [0.0, 1024.0, 2048.0]
+        kernels.redirect(f, 2, 0, int(f.place[0, 2]), int(f.place[1, 2]))
+        assert f.load.tolist() == [0.0, 1024.0 + added, 1024.0]
+
+
+def results_of(preset: RelayPreset) -> RelayMeasures:
+    """Measures of rounds that nobody has played: utilisation is seed + shared."""
+    found = RelayMeasures(CountedRuns(cast(Any, None), []))
+    made = {}
+    nothing = RoundState(**dict.fromkeys(RoundState.__struct_fields__[:12], 0.0))
+    for one in round_scenarios(preset)["4"]:
+        state = replace(nothing, mean=one.seed + one.shared)
+        made[one] = RoundResult(one, 0.0, 0.0, 0.0, 1, [state])
+    found._round_results = made
+    return found
+
+
+def test_a_reading_reads_the_rounds_that_were_played_for_it_and_a_seed_its_own() -> None:
+    main, other = results_of(QUICK), results_of(QUICK)
+    other.shared = 1.0
+    assert main.ended("4", "mean") == pytest.approx(5.5 + 0.5)
+    assert other.ended("4", "mean") == pytest.approx(3.0 + 1.0)
+    assert main.seeds == QUICK.seeds
+    assert main.of_seed(7).ended("4", "mean") == pytest.approx(7.5)
+    with pytest.raises(NotMeasuredError):
+        other.of_seed(7).ended("4", "mean")
+
+
+def test_runs_with_radios_are_found_for_each_overlay_and_for_no_other_figure() -> None:
+    found = RelayMeasures(CountedRuns(cast(Any, None), [resolve(s)[0] for s in radio_scenarios()]))
+    for overlay in MANET_OVERLAYS:
+        for rate in MANET_RATES:
+            runs = found.runs(**manet.radio_runs(overlay, rate))
+            assert [run.seed for run in runs] == list(MANET_SEEDS)
+    assert found.preset is QUICK
+    for others in (measures.moving_runs, measures.churn_runs, measures.typical_runs):
+        with pytest.raises(NotMeasuredError):
+            found.runs(**others("on"))
+
+
+def test_where_air_is_shared_peers_must_miss_less_than_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = RelayMeasures(CountedRuns(cast(Any, None), []))
+    lost = {"client-server": 0.5, "psense": 0.4, "direct": 0.1, "relays": 0.2}
+    monkeypatch.setattr(manet, "missed", lambda _, overlay, __: lost[overlay])
+    monkeypatch.setattr(manet, "latency", lambda *_: 0.025)
+    text, holds = manet.check_air(found)
+    assert holds
+    assert "20 a second: 50.0% in 25 ms client-server" in text
+    assert [plot.name for plot in manet.draw_manet(found)] == ["manet-missed", "manet-latency"]
+    lost["relays"] = 0.6
+    assert not manet.check_air(found)[1]
 
 
 # Examples and small arithmetic.
@@ -217,7 +290,7 @@ def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
     ]
     paper = replace(PAPERS["relays"], scenarios=lambda _figure, _full: few)
     claims = {claim.claim: claim for claim in reproduce(spark, paper, ("4",), tmp_path)}
-    assert list(claims) == [f"004.{item}" for item in range(1, 32)]
+    assert list(claims) == [f"004.{item}" for item in range(1, 33)]
     for item in (1, 2, 3, 4, 11):
         assert claims[f"004.{item}"].holds is True, claims[f"004.{item}"].measured
     assert "messages: not run" in claims["004.8"].measured

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -15,11 +15,20 @@ from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
 from nearcast_papers.fits import growth_exponent, line_fit, percentile, spearman
+from nearcast_papers.paper import CountedRuns
 from nearcast_papers.run import reproduce
 from nearcast_papers.voronoi import examples, geometry, jobs
-from nearcast_papers.voronoi.measures import snapshots
+from nearcast_papers.voronoi.alternative_readings import OurRecovery
+from nearcast_papers.voronoi.measures import VSOMeasures, snapshots
 from nearcast_papers.voronoi.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
-from nearcast_papers.voronoi.scenarios import QUICK, measured_from, scenario, scenarios
+from nearcast_papers.voronoi.scenarios import (
+    MIN_MATCHERS,
+    QUICK,
+    STABLE,
+    measured_from,
+    scenario,
+    scenarios,
+)
 from support.small_runs import by_keys, rows_of
 
 BEGIN = 2_500_000
@@ -47,6 +56,21 @@ def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
     assert settling == {50: 0.0, 100: 0.0, 200: 0.0, 500: 255.0, 1000: 255.0}
     assert measured_from(300.0) == 260.0
     assert measured_from(90.0) == 60.0
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_churn_has_runs_for_both_recoveries_and_the_papers_has_five_seeds(full: bool) -> None:
+    every = [resolve(one)[0] for figure in ("8", "candidates") for one in scenarios(figure, full)]
+    counted = CountedRuns(cast(Any, None), list({one.run: one for one in every}.values()))
+    for view, retry_ms, seeds in ((VSOMeasures, 5000.0, 5), (OurRecovery, 500.0, 1)):
+        measures = view(counted)
+        for nodes in STABLE:
+            for rate in measures.churn_rates(nodes):
+                runs = counted.runs(**measures._churn_runs(nodes), churn_rate=rate)
+                assert {one.settings["retry_ms"] for one in runs} == {retry_ms}
+                wanted = seeds if rate in (1.0, 5.0, 10.0) else 1
+                assert len(runs) == len({one.seed for one in runs}) == wanted
+        assert measures.churn_rates(STABLE[0], MIN_MATCHERS)
 
 
 # Geometry.

@@ -23,7 +23,10 @@ from nearcast_papers.bubblestorm.scenarios import BOTS, PEERS
 from nearcast_papers.paper import PaperClaim
 
 JOINED_S = 240
-READING = "Bytes that a peer sends, updates included, at the settled rate, for ten minutes."
+TRAFFIC = (
+    "Bytes that a peer sends, updates and 28 of UDP and IP around each message included, at the"
+    " settled rate, for ten minutes."
+)
 
 
 def accuracy(measures: BubbleStormMeasures, overlay: Overlay) -> float:
@@ -118,10 +121,7 @@ def check_degree(measures: BubbleStormMeasures) -> tuple[str, bool]:
         f" correlation {follows:.2f}"
         for one, (ratio, own, follows) in found.items()
     )
-    ours = found[TWO]
-    return text, all(
-        found[one][0] > ours[0] and ours[2] > found[one][2] for one in (PSENSE, PSENSE3D)
-    )
+    return text, all(found[one][0] > found[TWO][0] for one in (PSENSE, PSENSE3D))
 
 
 def check_lambda_1_suffices(measures: BubbleStormMeasures) -> tuple[str, bool]:
@@ -163,9 +163,11 @@ CLAIMS = (
         "Accuracy drops to 76.1 % (Pub/Sub, λ = 1) and 77 % (pSense)",
         "both 70 to 83 %, within 4 points of each other, each 8 points below the mobility model",
         check_drops,
-        note="How far ships see and how fast they are is not told, and"
-        " chosen so that Pub/Sub comes near; pSense and client/server follow. In space the"
-        " thesis uses pSense3D, which is judged here; pSense takes all heights for one.",
+        note="How far ships see and how fast they are is not told, and chosen so that this and 28"
+        " come near: two numbers for three, which is weak evidence. Tried (radius and speed, 24 to"
+        " 30 s of seed 1: Pub/Sub, pSense3D, client/server): 400 and 80: 78.3, 57.6, 90.4 %; 650"
+        " and 100: 77.6, 66.2 %; 850 and 110: 76.6, 73.2, 91.2 %. In space the thesis uses"
+        " pSense3D, which is judged here; pSense takes all heights for one.",
     ),
     PaperClaim(
         28, "Client/server has 90 %", "± 4 points, and above all others", check_client_server
@@ -181,22 +183,22 @@ CLAIMS = (
         "pSense3D takes nearly 7 MiB more than Pub/Sub at λ = 1",
         "3 to 14 MiB more",
         check_psense_needs_more,
-        note=READING + " A pSense peer may send 15 KB a second; what does not fit is"
-        " not sent, so its publications are heard by fewer.",
+        note=TRAFFIC,
     ),
     PaperClaim(
         31,
         "Client/server takes roughly 10 MiB",
         "5 to 20 MiB, and below both",
         check_server_traffic,
-        note=READING,
+        note=TRAFFIC,
     ),
     PaperClaim(
         32,
         "pSense keeps too many connections; Pub/Sub adapts better (figures 5.12 to 5.15)",
-        "known over should-be-known larger for both pSense; correlation of known with"
-        " should-be-known higher for Pub/Sub at λ = 2",
+        "known over should-be-known larger for both pSense than for Pub/Sub at λ = 2",
         check_degree,
+        note="The correlation over time was a rule of ours; the thesis shows two curves of node 15,"
+        " without a number.",
     ),
     PaperClaim(
         33,

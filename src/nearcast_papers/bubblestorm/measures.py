@@ -4,8 +4,8 @@ Traffic: the thesis plots one growing number and does not say of what. In the mo
 its client/server needs 100 KiB in 15 minutes, it cannot contain the updates that every peer sends
 ten times a second; in the game, where client/server needs 10 MiB, it must. So `own` traffic, which
 an overlay sends besides publications, is compared in the mobility model, and `all` traffic in the
-game. Both are bytes sent per peer at the rate of the settled part, for the duration of the thesis'
-runs.
+game. Both are bytes sent per peer on its line, headers of UDP and IP included, at the rate of the
+settled part, for the duration of the thesis' runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +20,7 @@ from nearcast.protocols.bubblestorm.messages import (
     PublicationBubble,
     RendezvousPublication,
 )
+from nearcast.protocols.psense.bandwidth_budget import HEADERS
 from nearcast.protocols.psense.messages import PublicationMessage
 from nearcast.scenario import Scenario
 from nearcast_papers.bubblestorm.scenarios import (
@@ -30,6 +31,7 @@ from nearcast_papers.bubblestorm.scenarios import (
     GAME_JOIN,
     LONG_TIMEOUT_S,
     MOBILITY_JOIN,
+    PAPER_SETTINGS,
     PEERS,
     RADIUS,
     RATE,
@@ -112,8 +114,14 @@ def sum_counts(rows: Iterable[Mapping[str, Any]]) -> ConfusionCounts:
 class BubbleStormMeasures(PaperMeasures):
     """The measures of the paper, over all seeds."""
 
+    psense: Mapping[str, Any] = PAPER_SETTINGS["psense"]  # the runs of pSense that count
+    headers = HEADERS  # bytes around each message
+    ends = 1  # 2: what is received counts, too
+
     def _chosen(self, settings: dict[str, Any]) -> dict[str, Any]:
         """What is compared has joined in the same way: λ = 1 alone was run in more than one."""
+        if settings.get("protocol") == "psense":
+            settings = {**settings, **self.psense}
         if not settings.pop("compared", False):
             return settings
         like = {name: settings[name] for name in ("workload", "nodes", "rate")} | overlay_settings(
@@ -197,11 +205,14 @@ class BubbleStormMeasures(PaperMeasures):
         since, runs = self._settled(**settings), self.runs(**settings)
         seconds = sum((int(run.seconds) - since[run.run]) * run.nodes for run in runs)
         wanted = (
-            row["bytes"]
+            self._on_line(row)
             for row in rows
             if (row["kind"] in kinds if kinds is not None else row["kind"] not in PUBLISHED)
         )
         return float(sum(wanted) / seconds)
+
+    def _on_line(self, row: Mapping[str, Any]) -> int:
+        return int(self.ends * (row["bytes"] + self.headers * row["messages"]))
 
     def all_rate(self, **settings: Any) -> float:
         return self.rate(**settings) + self.rate(PUBLISHED, **settings)
@@ -219,7 +230,7 @@ class BubbleStormMeasures(PaperMeasures):
         by_second: dict[int, float] = {}
         for row in self._counted.table("traffic_by_second", run).to_pylist():
             if 0 <= row["second"] < int(run.seconds) and (updates or row["kind"] not in PUBLISHED):
-                by_second[row["second"]] = by_second.get(row["second"], 0.0) + row["bytes"]
+                by_second[row["second"]] = by_second.get(row["second"], 0.0) + self._on_line(row)
         total, curve = 0.0, {}
         for second in range(int(run.seconds)):
             total += by_second.get(second, 0.0)
@@ -237,9 +248,9 @@ class BubbleStormMeasures(PaperMeasures):
     def reckoned(self) -> dict[str, Any]:
         return self.rings()["all"]
 
-    def rings(self) -> dict[str, dict[str, Any]]:
+    def rings(self, rates: str = "") -> dict[str, dict[str, Any]]:
         """How far from the truth others are believed to be, by thirds of the area and of all."""
-        rows = self.rows("position_difference", record="sums")
+        rows = self.rows("position_difference", record="sums", rates=rates)
         if not rows:
             raise NotMeasuredError("deliveries")
         return {row["ring"]: row for row in rows}

@@ -3,21 +3,26 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from nearcast.pipeline.jobs.dead_reckoning import ONE_UPDATE_IN
 from nearcast.pipeline.report.charts import Axis, Series
 from nearcast.pipeline.report.formatting import count, number, rate, share
 from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.protocols.bubblestorm.messages import Reply, SubscriptionBubble
 from nearcast_papers.bubblestorm import encryption_cost, single_events
 from nearcast_papers.bubblestorm.figures import draw_bars, line, smooth
-from nearcast_papers.bubblestorm.measures import BubbleStormMeasures, explanation_runs, scale_runs
+from nearcast_papers.bubblestorm.measures import (
+    PUBLISHED,
+    BubbleStormMeasures,
+    explanation_runs,
+    scale_runs,
+)
 from nearcast_papers.bubblestorm.mobility import CHURNED
 from nearcast_papers.bubblestorm.scenarios import (
     CRASHES,
     LAMBDAS,
     LINGER_S,
     RADIUS,
-    RATE,
+    RING_RATES,
+    RINGS,
     SCALES,
     WIDER_AREA,
 )
@@ -143,31 +148,30 @@ def draw_reckoning(measures: BubbleStormMeasures) -> list[Plot]:
 
 def draw_rings(measures: BubbleStormMeasures) -> list[Plot]:
     """The figure "rings"."""
-    try:
-        found = measures.rings()
-    except NotMeasuredError:
+    found, updates, others = {}, [], []
+    for name, rates in (("all updates", ""), ("in rings", RINGS)):
+        with suppress(NotMeasuredError):
+            found[name] = measures.rings(rates)
+            chosen = {"record": "sums", "rates": rates}
+            updates.append(measures.rate(PUBLISHED, **chosen))
+            others.append(measures.rate(**chosen))
+    order = [ring for ring in RING_RATES if all(ring in rings for rings in found.values())]
+    if not order:
         return []
-    order = [ring for ring in ONE_UPDATE_IN if ring in found]
-    names = [f"{ring}: {RATE / ONE_UPDATE_IN[ring]:g} a second" for ring in order]
+    errors = {
+        f"{name}, {how}": [rings[ring][column] for ring in order]
+        for name, rings in found.items()
+        for how, column in (("last known", "plain_mean"), ("dead reckoning", "reckoned_mean"))
+    }
     plots = [
         *draw_bars(
             "rings-difference", "How far from the truth, if far ships get fewer updates",
-            Axis("units", number, low=0),
-            {
-                "ten a second, dead reckoning": [found[r]["reckoned_mean"] for r in order],
-                "in rings, dead reckoning": [found[r]["thinned_reckoned_mean"] for r in order],
-                "in rings, without": [found[r]["thinned_plain_mean"] for r in order],
-            },
-            names,
+            Axis("units", number, low=0), errors,
+            [f"{ring}: {RING_RATES[ring]:g} a second" for ring in order],
         ),
         *draw_bars(
-            "rings-messages", "Updates from an average neighbour, by where it is",
-            Axis("per second", number, low=0),
-            {
-                "ten a second to all": [RATE * neighbours_in_ring(found, r) for r in order],
-                "in rings": [RATE * neighbours_in_ring(found, r) / ONE_UPDATE_IN[r] for r in order],
-            },
-            names,
+            "rings-bytes", "Sent per peer", Axis("", rate, low=0),
+            {"updates": updates, "all else": others}, list(found),
         ),
     ]  # fmt: skip
     with suppress(NotMeasuredError):
@@ -179,11 +183,6 @@ def draw_rings(measures: BubbleStormMeasures) -> list[Plot]:
             [f"areas of {radius:g}" for radius in radii],
         )  # fmt: skip
     return plots
-
-
-def neighbours_in_ring(found: dict[str, dict[str, float]], ring: str) -> float:
-    """Neighbours in a ring, as a share of all that are heard."""
-    return found[ring]["beliefs"] / found["all"]["beliefs"]
 
 
 def draw_cost(_: BubbleStormMeasures) -> list[Plot]:

@@ -9,9 +9,9 @@ from nearcast_papers.bubblestorm import (
     mobility,
     outlook_figures,
 )
-from nearcast_papers.bubblestorm.measures import BubbleStormMeasures
+from nearcast_papers.bubblestorm.alternative_readings import READINGS
 from nearcast_papers.bubblestorm.scenarios import scenarios
-from nearcast_papers.paper import make_paper
+from nearcast_papers.readings import make_paper
 
 CAPTIONS = {
     "3.1": "Bubblecasts on random graphs of 1,000 peers with sixteen links each, without a network."
@@ -35,8 +35,8 @@ CAPTIONS = {
     "reckoning": "Planet π4, Pub/Sub at λ = 1: all that was heard within three seconds, against the"
     " truth at every second.",
     "rings": "The thesis' outlook. The area in thirds: near ships are told ten times a second,"
-    " others twice and once; as receivers would have known it, had they heard only that. And if"
-    " areas reach half as far again, whoever comes near was known before.",
+    " others twice and once, as they ask. And if areas reach half as far again, whoever comes near"
+    " was known before.",
     "secrecy": "The thesis' outlook: encryption and authentication, on Nearcast's live links over"
     " the loopback interface. Headers of IP, TCP and UDP are not counted.",
 }
@@ -81,7 +81,7 @@ PAPER = make_paper(
         jobs.meetings,
         dead_reckoning.position_difference,
     ),
-    BubbleStormMeasures,
+    READINGS,
     ALL_CLAIMS,
     DRAWINGS,
     CAPTIONS,

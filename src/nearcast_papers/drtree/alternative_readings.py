@@ -1,16 +1,7 @@
-"""Readings of [DRtree]: what the paper may have meant where it is not clear.
+"""Readings of [DRtree]: what the paper may have meant where it is not clear."""
 
-A reading takes the measures of the paper in its own way, so every claim can be evaluated under each
-reading. The main reading of a claim is the one that the paper's words support best, whatever it
-gives; the note of the claim tells which others were tried, and what each gave.
-"""
-
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from nearcast_papers.drtree.measures import (
     HOTSPOTS,
@@ -20,13 +11,8 @@ from nearcast_papers.drtree.measures import (
     frequent_popularities,
     mean_from,
 )
-from nearcast_papers.paper import (
-    ClaimResult,
-    CountedRuns,
-    NotMeasuredError,
-    PaperClaim,
-    SeedResult,
-)
+from nearcast_papers.paper import CountedRuns, NotMeasuredError
+from nearcast_papers.readings import Interpretation, Readings
 
 NARROW_SPREAD, WIDE_SPREAD = (
     10.0,
@@ -124,15 +110,6 @@ class WithChangedSettings(DRTreeMeasures):
         return self.ways("peers", strategy, hotspots, **settings)
 
 
-class Interpretation(Struct, frozen=True):
-    """A way to take the paper's measures, and what in its text speaks for it."""
-
-    name: str
-    why: str
-    view: Callable[[CountedRuns], DRTreeMeasures]
-    claims: Sequence[int]  # on which it bears
-
-
 TIMES, LOADS, GROWTH = range(5, 20), range(20, 34), (34, 35)
 WITH_HOTSPOTS = tuple(item for item in TIMES if item != 13)  # 13 is about cold alone
 BARS = tuple(item for item in LOADS if item not in (22, 28))
@@ -146,7 +123,6 @@ ONE_TREE = Interpretation(
     DRTreeMeasures,
     (*range(1, 20), 22, 28, 36, 37),
 )
-# The first that bears on a claim is its main reading.
 MAIN = (
     ONE_TREE,
     Interpretation(
@@ -211,48 +187,4 @@ OTHERS = (
         partial(WithChangedSettings, size=1024.0), GROWTH,
     ),
 )  # fmt: skip
-VERDICTS = {True: "holds", False: "does not hold"}
-
-
-def main_reading(item: int) -> Interpretation:
-    return next((reading for reading in MAIN if item in reading.claims), ONE_TREE)
-
-
-def evaluate_readings(statement: PaperClaim, counted: CountedRuns) -> ClaimResult:
-    """By the main reading, on all seeds and on each; a note of what each other reading gives."""
-    main = main_reading(statement.item)
-    claim = statement.evaluate("drtree", "000", main.view(counted))
-    if statement.rule is None:
-        return claim
-    spread = [
-        SeedResult(seed, *found)
-        for seed in counted.seeds
-        if (found := evaluate_rule(statement, main, counted.of_seed(seed))) is not None
-    ]
-    text = [claim.note] if claim.note else []
-    for reading in OTHERS:
-        if statement.item not in reading.claims:
-            continue
-        found = evaluate_rule(statement, reading, counted)
-        if found is not None:
-            measured, holds = found
-            same = "the same" if measured == claim.measured else measured
-            text.append(f"Read {reading.name} ({reading.why}), it {VERDICTS[holds]}: {same}.")
-    return replace(
-        claim,
-        note=" ".join(text),
-        reading=f"{main.name}: {main.why}",
-        seeds=tuple(one.seed for one in spread),
-        spread=tuple(spread) if len(spread) > 1 else (),
-    )
-
-
-def evaluate_rule(
-    statement: PaperClaim, reading: Interpretation, counted: CountedRuns
-) -> tuple[str, bool] | None:
-    """What was measured and whether the claim holds; None if nothing was run for it."""
-    assert statement.rule is not None
-    try:
-        return statement.rule(reading.view(counted))
-    except NotMeasuredError:
-        return None
+READINGS = Readings(MAIN, OTHERS)

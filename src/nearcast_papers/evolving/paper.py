@@ -4,7 +4,7 @@ from nearcast.pipeline.jobs import delivery
 from nearcast_papers.evolving import figures, jobs, load_and_accuracy, semantics
 from nearcast_papers.evolving.measures import EvolvingMeasures
 from nearcast_papers.evolving.scenarios import scenarios
-from nearcast_papers.paper import make_paper
+from nearcast_papers.readings import make_paper
 
 CAPTIONS = {
     "monitor": "What the demonstration's monitor shows (section 5): all designs run on the same"

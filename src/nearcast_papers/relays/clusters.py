@@ -74,13 +74,16 @@ def check_stretched(measures: RelayMeasures) -> tuple[str, bool]:
     )
 
 
-def check_utility(measures: RelayMeasures) -> tuple[str, bool]:
-    costs = ended(measures, "cost")
-    rises = spearman(CLUSTERINGS, [-cost for cost in costs])
+def check_performance(measures: RelayMeasures) -> tuple[str, bool]:
+    """Claim 24: A high clustering improves the performance of the algorithm."""
+    found = [measures.performance(clustering) for clustering in CLUSTERINGS]
+    rises = spearman(CLUSTERINGS, found)
+    _, steady = check_steady(measures)
     return (
-        f"rank correlation of utility with clustering {rises:.2f}; costs at rest, in thousands:"
-        f" {listed([cost / 1000 for cost in costs], '.0f')}",
-        rises >= 0.8,
+        f"rank correlation of performance with clustering {rises:.2f}"
+        f" ({', '.join(f'{one:.4g}' for one in found)}); utilisation stays the same:"
+        f" {'yes' if steady else 'no'}",
+        rises >= 0.8 and steady,
     )
 
 
@@ -89,7 +92,8 @@ CLAIMS = (
         21, "Graphs have Gaussian degrees of mean 25, clusterings of 0.1 to 0.9; mean utilisation"
         " is above 2, its 90th percentile above 4", "degree within 1, clustering within 0.03,"
         " connected", check_generated,
-        note="The quick form has 500 nodes, the full form 1,000.",
+        note="The quick form has 500 nodes, the full form 1,000. The generator is tuned for each"
+        ' graph: "the algorithm\'s parameters are tuned" (V-B).',
     ),
     PaperClaim(
         22, "Utilisation after optimisation does not decrease with clustering",
@@ -102,8 +106,6 @@ CLAIMS = (
     ),
     PaperClaim(
         24, "A high clustering improves the performance of the algorithm",
-        "utility rises with clustering: rank correlation of 0.8 or more", check_utility,
-        note="Cost is ruled by the sixth power of a few nodes' utilisation, and the least of them"
-        " is not what is drawn in figure 7.",
+        "rank correlation of 0.8 or more, at the same utilisation", check_performance,
     ),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cached_property
 from statistics import mean, pstdev
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -11,7 +11,13 @@ from nearcast.scenario import Scenario
 from nearcast_papers.fits import percentile
 from nearcast_papers.paper import NotMeasuredError, PaperMeasures
 from nearcast_papers.relays import worlds
-from nearcast_papers.relays.model import RoundResult, RoundScenario, RoundState, run_missing
+from nearcast_papers.relays.model import (
+    SHARED_HEADER,
+    RoundResult,
+    RoundScenario,
+    RoundState,
+    run_missing,
+)
 from nearcast_papers.relays.scenarios import (
     FULL,
     GAME_PLAYERS,
@@ -61,6 +67,21 @@ class UpdateDelivery(Struct, frozen=True):
 class RelayMeasures(PaperMeasures):
     """The measures of the paper, over all seeds."""
 
+    shared = SHARED_HEADER  # of the rounds that count: see `RoundScenario`
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the round model, and of messages."""
+        return tuple(sorted({*self.preset.seeds, *super().seeds}))
+
+    def of_seed(self, seed: int) -> Self:
+        results = self._round_results  # of all seeds: which form was run is told by the runs of one
+        one = super().of_seed(seed)
+        one._round_results = {
+            scenario: r for scenario, r in results.items() if scenario.seed == seed
+        }
+        return one
+
     # The round model.
 
     @cached_property
@@ -78,11 +99,12 @@ class RelayMeasures(PaperMeasures):
 
     def rounds(self, figure: str, **settings: Any) -> list[RoundResult]:
         """The results of a figure with these settings, for all seeds."""
+        wanted = {"shared": self.shared, **settings}
         found = [
             self._round_results[scenario]
             for scenario in round_scenarios(self.preset).get(figure, ())
             if scenario in self._round_results
-            and all(getattr(scenario, k) == v for k, v in settings.items())
+            and all(getattr(scenario, k) == v for k, v in wanted.items())
         ]
         if not found:
             raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in settings.items()) or figure)
@@ -109,6 +131,10 @@ class RelayMeasures(PaperMeasures):
         found = self.rounds(figure, **settings)
         late = (one.states[-(len(one.states) // 3) :] for one in found)
         return mean(float(mean(getattr(m, what) for m in states)) for states in late)
+
+    def performance(self, clustering: float) -> float:
+        """What high clustering improves: "the necessary latency stretch is lower" (V-B)."""
+        return -self.ended("7", "stretch", clustering=clustering)
 
     # The message protocol.
 
@@ -238,7 +264,9 @@ def game_runs(relays: str) -> dict[str, Any]:
 
 
 def moving_runs(relays: str) -> dict[str, Any]:
-    return {"workload": "virtual-reality", "walking": 1.0, "relays": relays}
+    return {
+        "workload": "virtual-reality", "network": "embedding", "walking": 1.0, "relays": relays,
+    }  # fmt: skip
 
 
 def churn_runs(relays: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.scenario import Scenario, Setting
-from nearcast_papers.relays.model import RoundScenario
+from nearcast_papers.relays.model import CLUSTER_SLOWDOWN, SHARED_HEADER, RoundScenario
 
 TYPICAL = 150  # nodes of figure 4
 SIZES = 50, 100, 150, 200
@@ -24,6 +24,7 @@ WALKS = 0.0, 1.0, 2.0, 5.0, 10.0, 20.0  # units between two rounds
 REPLACED = 0.0, 0.01, 0.02, 0.05, 0.1  # of all nodes, after each round
 FACTORS = 1.0, 3.0, 10.0, 30.0
 VIOLATIONS = 0.0, 0.2, 0.4
+OTHER_SHARES = 1.0, 0.8, 0.0  # of a header that sources share: other readings of figures 4 and 5
 LONG_ROUNDS = 40  # rounds of what must come to rest: ε, the clustering scenario, worlds that change
 RATE = 8.0  # updates per second
 PAYLOAD = 16
@@ -36,11 +37,31 @@ GAME_PLAYERS = 60
 GAME_INTERVAL_MS, GAME_STEPS = 250.0, 8
 
 
+# By overlay, on one radio channel: its protocol, and what is set. A radio of 6 Mbit/s is heard by
+# about 18 others over two hops, so 200 kbit/s is what a peer may take of it.
+MANET_OVERLAYS: dict[str, tuple[str, dict[str, Setting]]] = {
+    "client-server": ("client-server", {}),
+    "psense": ("psense", {}),
+    "direct": (
+        "relays",
+        {"directory": "mesh", "relays": "off", "uplink_min": 200.0, "uplink_max": 200.0},
+    ),
+    "relays": (
+        "relays",
+        {"directory": "mesh", "relays": "on", "uplink_min": 200.0, "uplink_max": 200.0},
+    ),
+}
+MANET_RATES = 5.0, 10.0, 20.0  # updates of each in a second
+MANET_NODES, MANET_SECONDS, MANET_SEEDS = 40, 5.0, (1, 2, 3)
+
+SEEDS = 1, 2, 3, 4, 5  # of most rounds in the quick form
+
+
 class RelayPreset(Struct, frozen=True):
     """How much is run."""
 
     seeds: tuple[int, ...]  # of the round model
-    many: tuple[int, ...]  # of figure 6
+    many: tuple[int, ...]  # of figure 6, and of other readings
     few: tuple[int, ...]  # of the clustering scenario, and of what is ours
     vertices: int  # of the clustering scenario
     rate: float  # of messages, as all below
@@ -56,14 +77,14 @@ class RelayPreset(Struct, frozen=True):
 
 
 QUICK = RelayPreset(
-    seeds=tuple(range(1, 11)), many=(1, 2, 3), few=(1, 2), vertices=500, rate=4.0,
+    seeds=tuple(range(1, 11)), many=SEEDS, few=SEEDS, vertices=500, rate=4.0,
     seconds=12.0, brief_s=5.0, peers=(1,), sizes=(50, 100), usual=80, weights=(0.0, 0.1, 0.5, 1.0),
     clusterings=(0.3, 0.6, 0.9), graph=80, degree=12.0,
 )  # fmt: skip
 FULL = RelayPreset(
     seeds=tuple(range(1, 31)), many=tuple(range(1, 31)), few=tuple(range(1, 11)), vertices=1000,
-    rate=RATE, seconds=30.0, brief_s=10.0, peers=(1, 2, 3), sizes=SIZES, usual=TYPICAL,
-    weights=WEIGHTS, clusterings=CLUSTERINGS, graph=300, degree=DEGREE,
+    rate=RATE, seconds=20.0, brief_s=5.0, peers=(1,), sizes=SIZES, usual=TYPICAL,
+    weights=(0.0, 0.1, 0.5, 1.0), clusterings=(0.1, 0.5, 0.9), graph=150, degree=DEGREE,
 )  # fmt: skip
 
 
@@ -72,9 +93,19 @@ FULL = RelayPreset(
 
 def round_scenarios(preset: RelayPreset) -> dict[str, list[RoundScenario]]:
     """By figure."""
+    seeds = {SHARED_HEADER: preset.seeds, **dict.fromkeys(OTHER_SHARES, preset.many)}
     return {
-        "4": [RoundScenario(nodes=TYPICAL, seed=seed) for seed in preset.seeds],
-        "5": [RoundScenario(nodes=nodes, seed=seed) for nodes in SIZES for seed in preset.seeds],
+        "4": [
+            RoundScenario(nodes=TYPICAL, seed=seed, shared=shared)
+            for shared, some in seeds.items()
+            for seed in some
+        ],
+        "5": [
+            RoundScenario(nodes=nodes, seed=seed, shared=shared)
+            for shared, some in seeds.items()
+            for nodes in SIZES
+            for seed in some
+        ],
         "6": [
             RoundScenario(nodes=TYPICAL, seed=seed, weight=weight)
             for weight in WEIGHTS
@@ -149,6 +180,9 @@ def scenario(
 
 
 def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
+    if figure == "manet":
+        yield from radio_scenarios()
+        return
     preset = FULL if full else QUICK
     for seed in preset.peers:
         yield from scenarios_of_seed(figure, preset, seed)
@@ -206,8 +240,23 @@ def clustered_scenario(preset: RelayPreset, seed: int, clustering: float, **more
     """Uplinks are so slow that the mean utilisation is above 2 at first (V-B)."""
     return scenario(
         preset, preset.graph, seed, workload="interest-graph", clustering=clustering,
-        degree=preset.degree, slower=2.4 * DEGREE / preset.degree, **more,
+        degree=preset.degree, slower=CLUSTER_SLOWDOWN * DEGREE / preset.degree, **more,
     )  # fmt: skip
+
+
+def radio_scenarios() -> Iterator[Scenario]:
+    """All walk; where they are in the world, there their radios are."""
+    for seed in MANET_SEEDS:
+        for protocol, chosen in MANET_OVERLAYS.values():
+            for rate in MANET_RATES:
+                settings: dict[str, Setting] = {
+                    "network": "radio", "walking": 1.0, "speed": 5.0, "rate": rate,
+                    "payload": PAYLOAD, "sample_ms": 1e9, **chosen,
+                }  # fmt: skip
+                yield Scenario(
+                    protocol=protocol, workload="virtual-reality", nodes=MANET_NODES, seed=seed,
+                    seconds=MANET_SECONDS, settings=settings,
+                )  # fmt: skip
 
 
 def game_scenario(preset: RelayPreset, seed: int, relays: str) -> Scenario:

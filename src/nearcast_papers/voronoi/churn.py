@@ -105,9 +105,20 @@ def check_worst_of_many(measures: VSOMeasures) -> tuple[str, bool]:
 
 
 def check_goes_on_rising(measures: VSOMeasures) -> tuple[str, bool]:
-    phase = measures.phase(MANY)
-    steep, _ = line_fit(values_between(measures.churn(MANY, 1.0), phase, 2 * phase).items())
-    return f"{steep * 100:+.2f} points in 100 s, while churn lasts", steep > 0
+    """Claim 17: 100 nodes, 1 per second: the line goes on rising while nodes churn."""
+    phase, line = measures.phase(MANY), measures.churn(MANY, 1.0)
+    joining, churning, calm = (
+        mean(values_between(line, first, last).values())
+        for first, last in (
+            (phase - GROUPED_S, phase), (phase, 2 * phase), (3 * phase - GROUPED_S, 3 * phase)
+        )
+    )  # fmt: skip
+    steep, _ = line_fit(values_between(line, phase, 2 * phase).items())
+    return (
+        f"{joining:.1%} in the last ten seconds before churn, {churning:.1%} while it lasts,"
+        f" {calm:.1%} in the end; slope while churn lasts {steep * 1e4:+.2f} points in 100 s",
+        steep > 0,
+    )
 
 
 def check_supported(measures: VSOMeasures) -> tuple[str, bool]:
@@ -150,15 +161,17 @@ CLAIMS = (
         "lowest between 70 and 90 %, better than 50 nodes at each rate",
         check_worst_of_many,
         note="Rates at which 100 nodes are still joining when churn begins are not compared."
-        " There is one run of each rate. " + GATEWAY,
+        " " + GATEWAY,
     ),
     PaperClaim(
         17,
         "100 nodes, 1 per second: it goes on rising, as joining is not over at step 1,000",
         "slope above 0 while churn lasts",
         check_goes_on_rising,
-        note="Whoever joins is served within some tenths of a second and told who is there, so that"
-        " joining costs no more than the churn that replaces it.",
+        note="With VAST's recovery it is higher while churn lasts than before and higher still in"
+        " the end, on each of seeds 1 to 5; but the slope within the churn differs from seed to"
+        " seed. With our recovery whoever joins is served within some tenths of a second and told"
+        " who is there, so that joining costs no more than the churn that replaces it.",
     ),
     PaperClaim(
         18,

@@ -17,17 +17,20 @@ from nearcast.protocols.voronoi.vso_messages import (
     Transfer,
 )
 from nearcast.scenario import Scenario
+from nearcast_papers.fits import percentile
 from nearcast_papers.paper import NotMeasuredError, PaperMeasures
 from nearcast_papers.voronoi.scenarios import (
     JOIN_RATE,
     LIMIT,
     MIN_MATCHERS,
+    OUR_RECOVERY,
     SERVER_LIMIT,
     SERVERS,
     SETTLED_BEFORE_S,
     SQUARES,
     STABLE,
     STAYING,
+    VAST_RECOVERY,
     measured_from,
 )
 
@@ -89,6 +92,9 @@ class ServedResult(Struct, frozen=True):
 class VSOMeasures(PaperMeasures):
     """The measures of the paper, over all seeds."""
 
+    recovery: Mapping[str, float] = VAST_RECOVERY  # of clients, in the runs of figure 8 that count
+    whole = "whole_"  # bandwidths over the whole run; empty: over the end of it
+
     def _runs(self, **settings: Any) -> list[Scenario]:
         return self._counted.require(**settings)
 
@@ -130,19 +136,23 @@ class VSOMeasures(PaperMeasures):
     # Figure 8.
 
     def phase(self, nodes: int) -> float:
-        return self._runs(**churn_runs(nodes))[0].seconds / 3
+        return self._runs(**self._churn_runs(nodes))[0].seconds / 3
+
+    def _churn_runs(self, nodes: int, least: int = 1) -> dict[str, Any]:
+        """With the recovery that counts; where the gateway crashes too, there is ours alone."""
+        return {**churn_runs(nodes, least), **(self.recovery if least == 1 else OUR_RECOVERY)}
 
     def churn_rates(self, nodes: int, least: int = 1) -> list[float]:
-        runs = self._runs(**churn_runs(nodes, least))
+        runs = self._runs(**self._churn_runs(nodes, least))
         return sorted({float(run.settings["churn_rate"]) for run in runs})
 
     def churn(self, nodes: int, rate: float, least: int = 1) -> dict[int, float]:
-        """Consistency by second."""
-        return self._consistency(**churn_runs(nodes, least), churn_rate=rate)
+        """Consistency by second, of all seeds together."""
+        return self._consistency(**self._churn_runs(nodes, least), churn_rate=rate)
 
     def churn_matchers(self, nodes: int, rate: float) -> float:
         """How many match on average while nodes churn; one of them, the gateway, never dies."""
-        rows = self.rows("population_by_second", **churn_runs(nodes), churn_rate=rate)
+        rows = self.rows("population_by_second", **self._churn_runs(nodes), churn_rate=rate)
         phase = self.phase(nodes)
         return mean(float(row["matchers"]) for row in rows if phase <= row["second"] < 2 * phase)
 
@@ -167,6 +177,16 @@ class VSOMeasures(PaperMeasures):
         if not found:
             raise NotMeasuredError(f"{nodes} nodes")
         return sorted(float(row[column]) for row in found)
+
+    def peak_ratio(self, nodes: int) -> float:
+        """How many times their average matchers upload in their busiest second, of 90 %."""
+        if self.whole and self.settling(nodes):
+            raise NotMeasuredError("one rate of publications during the whole run")
+        most, average = (
+            percentile(self.bandwidths(nodes, True, f"{self.whole}up_{what}"), 90)
+            for what in ("max", "mean")
+        )
+        return most / average
 
     def matchers(self, nodes: int) -> float:
         """On average over the seconds that are measured."""

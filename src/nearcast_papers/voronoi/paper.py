@@ -1,9 +1,9 @@
 """[VSO]: "VSO: Self-organizing Spatial Publish Subscribe"."""
 
 from nearcast.pipeline.jobs import delivery, traffic
-from nearcast_papers.paper import make_paper
+from nearcast_papers.readings import make_paper
 from nearcast_papers.voronoi import churn, figures, jobs, loads, structure
-from nearcast_papers.voronoi.measures import VSOMeasures
+from nearcast_papers.voronoi.alternative_readings import READINGS
 from nearcast_papers.voronoi.scenarios import scenarios
 
 CAPTIONS = {
@@ -11,7 +11,8 @@ CAPTIONS = {
     " forwarding takes. Geometry alone, without a network.",
     "7": "Static 3 x 3 against dynamic partitioning with nine matchers and no insertion. In every"
     " second of the last third of a run: the average, busiest and idlest matcher; then their means"
-    " over time. Bytes are those of our encoding.",
+    " over time. Bytes are those of our encoding. In the full form nodes say in every step where"
+    " they are while that is measured and 5 s before, and in one of ten steps until then.",
     "8": "Discovery consistency while nodes join, while as many crash as join, and then:"
     " means of ten seconds. The paper prints curves without numbers; what its text says of the"
     " worst is drawn beside ours. The quick form's phases have 600 steps instead of 1,000. The"
@@ -86,7 +87,7 @@ PAPER = make_paper(
         jobs.publications_made,
         jobs.server_traffic,
     ),
-    VSOMeasures,
+    READINGS,
     ALL_CLAIMS,
     DRAWINGS,
     CAPTIONS,
