@@ -62,6 +62,10 @@ def test_without_external_ships_the_game_is_the_workloads_own_and_old_ticks_are_
             assert game_log.is_alive(ship, t) == log.is_alive(ship, t)
     kept = sum(len(flights) > 0 for flights in game_log._flights)
     assert kept == KEPT
+    oldest = (400 - KEPT) * TICK
+    assert game_log.flight(0, oldest - TICK) == game_log.flight(0, 0) == log.flight(0, oldest)
+    assert game_log.is_alive(0, 0) == log.is_alive(0, oldest)
+    assert game_log.events(0, 0) == []
 
 
 def test_bots_hunt_an_external_ship_and_do_not_apply_their_hits_to_it() -> None:

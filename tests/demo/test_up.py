@@ -1,5 +1,6 @@
 """The two commands, from their start to their end."""
 
+import json
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nearcast.cli.main import main
 from nearcast.trace.validate import validate
 from support.fork_server import fork_server
 from support.monitor_processes import started
@@ -52,6 +54,28 @@ def test_up_without_bots_is_a_node_with_a_page(tmp_path: Path) -> None:
     with started("up", "--port", "0", "--bots", "0", "--trace", tmp_path / "t") as world:
         assert children(world.process.pid) == []
         assert b'"game":false' in fetched(f"{world.page}monitor/about")
+
+
+@pytest.mark.parametrize("overlay", ["psense", "von", "vso", "client-server"])
+def test_planetpi4_is_flown_in_any_overlay_and_each_peer_knows_who_is_in_sight(
+    overlay: str,
+) -> None:
+    with started(
+        "up", "--game", "planetpi4", "--overlay", overlay, "--port", "0", "--bots", "5"
+    ) as world:
+        assert world.said["overlay"] == overlay
+        about = json.loads(fetched(f"{world.page}monitor/about"))
+        assert (about["overlay"], about["servers"] > 0) == (overlay, overlay == "client-server")
+        known = 0
+        while not known:  # a peer knows a ship that it sees
+            ships = json.loads(fetched(f"{world.page}monitor/ships"))
+            assert all(one <= of for one, of in ships["awareness"].values())
+            known = sum(one for one, _ in ships["awareness"].values())
+
+
+def test_walkers_play_on_a_node_and_in_no_overlay(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "--overlay", "psense"]) == 2
+    assert "--overlay is for --game planetpi4" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:

@@ -64,9 +64,10 @@ def test_a_page_on_any_node_shows_all_nodes_and_goes_on_when_its_own_node_stops(
     assert [site["name"] for site in sites if site["own"]] == ["south"]
     assert len({site["mark"] for site in sites}) == 3
 
-    until(lambda: page.evaluate("window.nearcast.world.snapshot.entities.count") == 4)
-    homes = page.evaluate("window.nearcast.world.snapshot.home")
-    assert len(homes) == 4 and set(homes) <= {site["mark"] for site in sites}
+    marks = {site["mark"] for site in sites}
+    # In one look: the next snapshot may lack a client that is being handed over.
+    homes = "window.nearcast.world.snapshot.home"
+    until(lambda: len(home := page.evaluate(homes)) == 4 and set(home) <= marks)
 
     rows = page.locator("#nodes tbody tr")
     until(lambda: rows.count() == 3)

@@ -48,9 +48,10 @@ def collection(*features: dict[str, Any]) -> dict[str, Any]:
 class FencePage:
     """A page on which fences are edited."""
 
-    def __init__(self, browser: Any, address: str) -> None:
+    def __init__(self, browser: Any, address: str, touch: bool = False) -> None:
         self.address, self.complaints = address, list[str]()
-        self.page = browser.new_page(viewport={"width": 1300, "height": 800})
+        size = {"width": 1300, "height": 800}
+        self.page = browser.new_page(viewport=size, has_touch=touch)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.goto(address)
         self.page.wait_for_function("window.nearcast?.world.snapshot?.entities.count > 0")
@@ -83,6 +84,14 @@ class FencePage:
         self.page.mouse.down()
         self.page.mouse.move(*end, steps=4)
         self.page.mouse.up()
+
+    def drag_by_touch(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        finger = self.page.context.new_cdp_session(self.page)
+        middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
+        for kind, place in (("Start", start), ("Move", middle), ("Move", end), ("End", None)):
+            points = [] if place is None else [{"x": place[0], "y": place[1]}]
+            finger.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+        finger.detach()
 
     def click_all(self, corners: list[tuple[float, float]]) -> None:
         for corner in corners:
@@ -273,3 +282,68 @@ def test_what_a_token_does_not_allow_is_said_and_not_done(browser: Any, tmp_path
         assert moved["geometry"]["coordinates"][0][0][0] > 500
         assert guest.complaints == fleet.complaints == []
         fleet.page.close()
+
+
+SQUARE = [[200, 200], [600, 200], [600, 600], [200, 600], [200, 200]]
+TRIANGLE = [[700, 200], [900, 200], [800, 400], [700, 200]]
+
+
+def polygon(which: str, ring: list[list[float]]) -> dict[str, Any]:
+    geometry = {"type": "Polygon", "coordinates": [ring]}
+    return {"type": "Feature", "id": which, "geometry": geometry, "properties": {"floor": 3}}
+
+
+@pytest.mark.parametrize("touch", [False, True])
+def test_corners_are_added_to_a_polygon_and_removed(browser: Any, touch: bool) -> None:
+    with started("node", "--port", "0", "--no-record") as node:
+        square, triangle = polygon("yard", SQUARE), polygon("ramp", TRIANGLE)
+        ask(node.page, "PUT", "fences/depots", collection(square, triangle))
+        visit = FencePage(browser, node.page, touch)
+        tap = visit.page.touchscreen.tap if touch else visit.page.mouse.click
+        drag = visit.drag_by_touch if touch else visit.drag
+        visit.until_changed("depots", "yard", None)
+
+        tap(*visit.pixel((400, 400)))
+        visit.until_said("middle of an edge")
+        drag(visit.pixel((600, 400)), visit.pixel((500, 420)))
+        dented = visit.until_changed("depots", "yard", square)
+        (ring,) = dented["geometry"]["coordinates"]
+        corner = pytest.approx(visit.place(*visit.pixel((500, 420))), abs=1e-3)
+        assert ring == [SQUARE[0], SQUARE[1], corner, *SQUARE[2:]]
+        assert dented["properties"] == square["properties"]
+
+        tap(*visit.pixel(ring[2]))
+        visit.until_said("once more")
+        tap(*visit.pixel(ring[2]))
+        assert visit.until_changed("depots", "yard", dented) == square
+
+        for _ in range(2):  # the corner at which the ring begins and ends
+            tap(*visit.pixel((200, 200)))
+        cut = visit.until_changed("depots", "yard", square)
+        assert cut["geometry"]["coordinates"] == [[SQUARE[3], *SQUARE[1:4]]]
+
+        tap(*visit.pixel((800, 260)))
+        for _ in range(2):
+            tap(*visit.pixel((800, 400)))
+        visit.until_said("three corners or more")
+        assert visit.feature("depots", "ramp") == triangle
+        assert visit.complaints == []
+        visit.page.close()
+
+
+def test_a_corner_can_be_removed_by_a_key_and_nothing_else_is(browser: Any) -> None:
+    with started("node", "--port", "0", "--no-record") as node:
+        square = polygon("yard", SQUARE)
+        ask(node.page, "PUT", "fences/depots", collection(square))
+        visit = FencePage(browser, node.page)
+        visit.until_changed("depots", "yard", None)
+        visit.page.mouse.click(*visit.pixel((400, 400)))
+        visit.page.mouse.click(*visit.pixel((600, 600)))
+        visit.until_said("once more")
+        visit.page.keyboard.press("Delete")
+        cut = visit.until_changed("depots", "yard", square)
+        assert cut["geometry"]["coordinates"] == [[*SQUARE[:2], *SQUARE[3:]]]
+        visit.page.keyboard.press("Delete")
+        assert visit.until_changed("depots", "yard", cut) is None
+        assert visit.complaints == []
+        visit.page.close()

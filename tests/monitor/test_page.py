@@ -174,18 +174,21 @@ def test_rates_are_taken_over_more_than_one_update_of_the_counters(
     page.close()
 
 
-def test_five_engines_are_compared_and_evolving_ones_send_less(live: Visit) -> None:
+def test_seven_designs_are_compared_and_evolving_ones_send_less(live: Visit) -> None:
     live.order("storm")
     live.until(lambda: "everybody walks" in live.text("#log"))
     rows = live.page.locator("#engines tbody tr")
-    live.until(lambda: rows.count() == 5)
+    live.until(lambda: rows.count() == 7)
     bars = """() => [...document.querySelectorAll('#engines tbody tr')].map(row =>
         parseFloat(row.cells[1].querySelector('i').style.width))"""
-    live.until(lambda: live.page.evaluate(bars)[0] == 100)
-    resubscribing, *evolving = live.until(
-        lambda: live.page.evaluate(bars) if max(live.page.evaluate(bars)[1:]) < 50 else None
-    )
-    assert resubscribing > 2 * max(evolving)
+
+    def compared() -> list[float] | None:
+        widths: list[float] = live.page.evaluate(bars)
+        resubscribing, tiles, objects, *evolving = widths
+        found = resubscribing > 2 * max(evolving) and min(tiles, objects) > 0
+        return widths if found else None
+
+    assert max(live.until(compared)) == 100
     assert live.text("#engines tbody tr:last-child td:last-child") == "exact"
     assert "%" in live.text("#saving b")
 
@@ -228,7 +231,7 @@ def test_what_spark_counts_is_shown_when_it_is_there(live: Visit, world: Started
 @pytest.mark.parametrize("width", [360, 800, 1600])
 def test_nothing_is_wider_than_the_screen(browser: Any, world: Started, width: int) -> None:
     visit = Visit(browser, world.page, viewport={"width": width, "height": 740})
-    visit.until(lambda: visit.page.locator("#engines tbody tr").count() == 5)
+    visit.until(lambda: visit.page.locator("#engines tbody tr").count() == 7)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     box = visit.page.locator("#world").bounding_box()
     assert box["width"] > 250 and box["height"] > 200

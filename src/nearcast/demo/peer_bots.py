@@ -23,13 +23,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nearcast.demo.live_awareness import ReceivedUpdates, ShipsInSight, known_share
 from nearcast.demo.planetpi4_live import NO_TEAM, ExternalShips, LiveGameLog, apply_damage
 from nearcast.demo.ship_control import ShipControl
 from nearcast.model.commands import Command, Leave, Publish, Subscribe, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.peer.discovery import OverlayDescription
-from nearcast.peer.host import Host, run
+from nearcast.peer.host import Host, run, unix_time
 from nearcast.peer.line_protocol import unique_ids
 from nearcast.peer.peer import (
     FLUSH_EVERY_S,
@@ -43,6 +44,7 @@ from nearcast.peer.peer import (
 from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Setting, stream
 from nearcast.space.motion import SECOND, Moving, Path, Time
+from nearcast.space.shapes import Vector
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import WORKLOADS
@@ -98,6 +100,8 @@ class BotCounts(NamedTuple):
     known: float  # others that a peer knows, on average
     files: int  # that this process has open, nearly all of them connections
     late_ms: float  # by how much a command was late at most, since the last counts
+    # Of the ships in the sight of each peer, the share that it knows; None: nobody sees anybody.
+    aware: float | None = None
 
 
 def open_files() -> int:
@@ -141,6 +145,7 @@ class PeerBots:
         self.teams: dict[NodeId, int] = {}  # by peer: of bots, and of persons in this process
         self.game_log: LiveGameLog | None = None
         self.external_ships: ExternalShips | None = None
+        self.received_updates = ReceivedUpdates()
         self.begins: Time = 0
         self.publications = self.deliveries = 0
         self._late: Time = 0
@@ -293,6 +298,8 @@ class PeerBots:
     # Deliveries.
 
     def _deliver(self, node: NodeId, publication: Publication, to: Any) -> None:
+        if self.game_log is not None and not publication.channel:
+            self.received_updates.add(node, publication.node, unix_time())
         control = self.ship_controls.get(node)
         if control is not None:
             control.deliver(node, publication, to)
@@ -334,6 +341,7 @@ class PeerBots:
         self.ship_controls.pop(name, None)
         self.person_peers.pop(name, None)
         self.teams.pop(name, None)
+        self.received_updates.forget(name)
         if self.external_ships is not None:
             self.external_ships.remove(name)
         if name in self.host.nodes:
@@ -369,6 +377,23 @@ class PeerBots:
             if where is not None:
                 recorder.position(t, name, *where)
 
+    def awareness(self) -> dict[NodeId, ShipsInSight]:
+        """What each peer of this process knows of the ships in its sight."""
+        if self.game_log is None or not isinstance(self.workload, PlanetPi4):
+            return {}
+        now, game = self.host.now, self.game_log.game
+        alive, place = game.alive.tolist(), game.place.tolist()
+        places: dict[NodeId, Vector] = {}
+        for name, ship in self.ships.items():
+            if alive[ship] and name in self.host.nodes:
+                x, y, z = place[ship]
+                places[name] = x, y, z
+        for name, control in self.ship_controls.items():
+            where = control.position(now)
+            if where is not None:
+                places[name] = where
+        return self.received_updates.awareness(now, places, self.workload.parameters.radius)
+
     def counts(self) -> BotCounts:
         """What the bots have done so far."""
         now = self.host.now
@@ -377,7 +402,7 @@ class PeerBots:
         late, self._late = self._late / 1000, 0
         return BotCounts(
             max(0, now - self.begins) / SECOND, len(self.host.nodes), self.publications,
-            self.deliveries, known, open_files(), late,
+            self.deliveries, known, open_files(), late, known_share(self.awareness()),
         )  # fmt: skip
 
     async def stop(self) -> None:

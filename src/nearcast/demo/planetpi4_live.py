@@ -14,7 +14,8 @@ from math import isfinite
 import numpy as np
 
 from nearcast.model.subscription import NodeId
-from nearcast.space.motion import SECOND
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import Vector
 from nearcast.workloads.planetpi4_bots import BotState
 from nearcast.workloads.planetpi4_game import NOBODY, Floats, Game
 from nearcast.workloads.planetpi4_log import GameLog
@@ -34,7 +35,8 @@ COLUMNS = (
 
 
 class LiveGameLog(GameLog):
-    """The log of a game that goes on; only its last ticks are kept."""
+    """The log of a game that goes on; only its last ticks are kept. Who asks about earlier ones,
+    as on a busy machine, is told of the oldest that is kept."""
 
     external_ships: "ExternalShips | None" = None
     _forgotten = 0
@@ -52,6 +54,12 @@ class LiveGameLog(GameLog):
             self._alive[self._forgotten] = nobody
             self._events[self._forgotten] = {}
             self._forgotten += 1
+
+    def flight(self, ship: int, t: Time) -> tuple[Vector, Vector, Vector, Vector]:
+        return super().flight(ship, max(t, self._forgotten * TICK))
+
+    def is_alive(self, ship: int, t: Time) -> bool:
+        return super().is_alive(ship, max(t, self._forgotten * TICK))
 
 
 class ExternalShips:

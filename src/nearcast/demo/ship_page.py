@@ -37,11 +37,16 @@ from nearcast.workloads.planetpi4 import PlanetPi4
 from nearcast.workloads.planetpi4_game import StaticBalls
 from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, TICK
 
-# A small network is measured in seconds, so nobody waits long for the game to begin; two
-# subscriptions meet in their first round nearly always; and a small world is full of ships.
-SETTINGS: dict[str, Setting] = {"gossip_s": 1.0, "lambda": 2.0, "size": 700.0, "asteroids": 60}
+GAME_SETTINGS: dict[str, Setting] = {"size": 700.0, "asteroids": 60}  # small, and full of ships
+# Two subscriptions meet in their first round nearly always.
+OVERLAY_SETTINGS: dict[str, dict[str, Setting]] = {"bubblestorm": {"lambda": 2.0}}
 MAX_PERSONS = 16
 MAX_WAITING = 100  # requests of a page whose peer is still joining
+
+
+def page_settings(overlay: str) -> dict[str, Setting]:
+    """Settings of the game and of the overlay in which it is flown."""
+    return {**GAME_SETTINGS, **OVERLAY_SETTINGS.get(overlay, {})}
 
 
 def landscape(peer_bots: PeerBots) -> dict[str, Any]:
@@ -58,6 +63,7 @@ def landscape(peer_bots: PeerBots) -> dict[str, Any]:
         "boost": chosen.boost,
         "respawn": chosen.respawn,
         "overlay": peer_bots.bots[0].member.about.overlay,
+        "servers": sum(name not in peer_bots.ships for name in peer_bots.host.nodes),
         "asteroids": _balls(game.asteroids),
         "zones": _balls(game.zones),
         "shield": SHIELD,
@@ -159,10 +165,16 @@ def add_ship_routes(routes: HttpRoutes, peer_bots: PeerBots) -> None:
 
 
 def _ships(peer_bots: PeerBots) -> HttpResponse:
-    """Teams, and the counts of the bots."""
+    """Teams, what each peer knows of the ships in its sight, and the counts of the bots."""
     teams = {str(name): team for name, team in peer_bots.teams.items()}
+    awareness = {str(name): seen for name, seen in peer_bots.awareness().items()}
     return json_response(
-        {"teams": teams, "persons": len(peer_bots.ship_controls), **peer_bots.counts()._asdict()}
+        {
+            "teams": teams,
+            "awareness": awareness,
+            "persons": len(peer_bots.ship_controls),
+            **peer_bots.counts()._asdict(),
+        }
     )
 
 

@@ -1,10 +1,13 @@
-// The comparison of [Evolving]: five engines on the same movement, side by side.
+// The comparison of [Evolving]: several designs on the same movement, side by side.
 
 import { Chart } from "./charts.js";
 import { short } from "./palette.js";
 
 const WINDOW = 2e6; // microseconds over which rates are taken
-const MARKS = ["c1", "c2", "c3", "c4", "c5"];
+const MARKS = {
+  resubscribe: "c1", tile: "c6", object: "c7", periodic: "c2", lazy: "c3", cached: "c4", swept: "c5",
+};
+const LINES = { resubscribe: "re-subscribe", tile: "tiles", object: "objects", swept: "evolving" };
 
 export class EngineComparison {
   #news = []; // the reports of the last seconds
@@ -14,9 +17,9 @@ export class EngineComparison {
     this.body = table.tBodies[0];
     this.saving = saving;
     this.note = note;
-    this.chart = new Chart(chart, [
-      { colour: MARKS[0], label: "re-subscribe" }, { colour: MARKS[4], label: "evolving" },
-    ], { title: "subscription messages per second", format: (n) => `${short(n)} msg/s` });
+    this.chart = new Chart(
+      chart, Object.entries(LINES).map(([name, label]) => ({ colour: MARKS[name], label })),
+      { title: "subscription messages per second", format: (n) => `${short(n)} msg/s` });
   }
 
   update(news) {
@@ -41,8 +44,8 @@ export class EngineComparison {
   #show(rates) {
     const most = (name) => Math.max(...rates.map((rate) => rate[name]), 1e-9);
     const tops = { messages: most("messages"), bytes: most("bytes"), evaluations: most("evaluations") };
-    rates.forEach((rate, k) => {
-      if (!this.#rows.has(rate.name)) this.#rows.set(rate.name, this.#newRow(rate, MARKS[k]));
+    for (const rate of rates) {
+      if (!this.#rows.has(rate.name)) this.#rows.set(rate.name, this.#newRow(rate, MARKS[rate.name]));
       const cells = this.#rows.get(rate.name);
       for (const name of ["messages", "bytes", "evaluations"]) {
         const unit = name === "bytes" ? "B" : "";
@@ -52,7 +55,7 @@ export class EngineComparison {
       const exact = rate.missed + rate.spurious === 0;
       cells.wrong.textContent = exact ? "exact" : `${short(rate.missed)} · ${short(rate.spurious)}`;
       cells.wrong.className = exact ? "zero" : "";
-    });
+    }
   }
 
   #newRow(rate, mark) {
@@ -80,7 +83,7 @@ export class EngineComparison {
   #conclude(rates, news) {
     const rate = Object.fromEntries(rates.map((one) => [one.name, one]));
     const { resubscribe, swept } = rate;
-    this.chart.add(news.t / 1e6, [resubscribe.messages, swept.messages]);
+    this.chart.add(news.t / 1e6, Object.keys(LINES).map((name) => rate[name].messages));
     const storm = news.storm_s > 0 ? ` The storm lasts another ${news.storm_s.toFixed(0)} s.` : "";
     if (resubscribe.messages > 0) {
       const messages = 100 * (1 - swept.messages / resubscribe.messages);
@@ -95,8 +98,9 @@ export class EngineComparison {
       );
     }
     this.note.textContent =
-      `Line: subscription messages of re-subscribing and of evolving clients. All five engines really run, on the movement of ${news.compared} of ${news.characters} characters. `
-      + `Re-subscribing clients, PES and the cache of CLEES renew every ${news.interval_ms} ms. `
+      `Lines: subscription messages of clients that re-subscribe, of topics and of evolving clients. All ${news.engines.length} designs really run, on the movement of ${news.compared} of ${news.characters} characters. `
+      + "Tiles: a topic for each tile that an area touches. Objects: a topic for each entity that a client has found around its area. Clients filter what topics bring. "
+      + `Re-subscribing clients, topics, PES and the cache of CLEES renew every ${news.interval_ms} ms. `
       + "Bytes are those of the brokers' own messages; missed and spurious deliveries are counted against LEES, which is exact. Type storm to make all characters move at once.";
   }
 }

@@ -1,7 +1,9 @@
 // Fences in the world view: they are drawn, and a person draws, drags and removes them. Every change
 // is a request that anybody could make; what the node refuses stays as it was.
 
-import { areaOf, circleOf, handles, polygonOf, reshaped, shifted } from "./fence_shapes.js";
+import {
+  areaOf, circleOf, edges, handles, polygonOf, reshaped, shifted, withCorner, withoutCorner,
+} from "./fence_shapes.js";
 import { FenceSets } from "./fence_sets.js";
 import { colour, label } from "./palette.js";
 import { repeatEvery } from "./snapshots.js";
@@ -9,6 +11,8 @@ import { repeatEvery } from "./snapshots.js";
 const ASKED_MS = 1000; // between two looks at what has changed
 const TOUCH = matchMedia("(pointer: coarse)").matches;
 const REACH = TOUCH ? 20 : 12; // pixels: how near to a corner or a small fence a pointer must be
+const HANDLE = TOUCH ? 8 : 5; // pixels: the radius of a dot by which a fence is dragged
+const LONG = 3 * REACH; // pixels: a shorter edge has no handle in its middle
 const NAMED = 34; // pixels: a fence that is smaller is shown without its id
 const SMALL = 6; // pixels: a fence that is smaller is drawn as a dot
 const STEP = 8; // pixels that an arrow key moves a fence
@@ -18,6 +22,9 @@ const HELP = "Click or tap a fence to select it; then drag it or its corners, or
 const HELP_POLYGON = TOUCH
   ? "Tap the corners; tap the last one again to end."
   : "Click the corners; a double click or Enter ends, Escape gives up.";
+const HELP_CORNERS = `${HELP} Drag the middle of an edge for a further corner.`;
+const HELP_CORNER = "Click or tap this corner once more to remove it.";
+const FEW_CORNERS = "A polygon has three corners or more.";
 const HELP_CIRCLE = "Press where its centre is, and drag.";
 const REFUSED = "Your token does not allow you to change fences here.";
 
@@ -30,6 +37,7 @@ export class FenceEditor {
   selected = null; // {set, id}
   tool = null; // "polygon" or "circle", while one is drawn
   #corners = []; // of the polygon that is being drawn
+  #corner = null; // the corner of the selected polygon that was clicked
   #pointer = null; // where the pointer is: [px, py]
   #drag = null; // (place) => the fence that is dragged, as it is when the pointer is there
   #draft = null; // {set, id, feature}: what is being dragged, or has been sent and is not confirmed
@@ -95,9 +103,14 @@ export class FenceEditor {
 
   #select(fence) {
     this.selected = fence && { set: fence.set, id: fence.id };
+    this.#corner = null;
     if (fence) this.tool = null;
-    this.#say(HELP);
+    this.#say(this.#help);
     this.#list();
+  }
+
+  get #help() {
+    return this.#chosen && edges(this.#chosen.feature).length ? HELP_CORNERS : HELP;
   }
 
   #say(text, kind = "") {
@@ -113,6 +126,8 @@ export class FenceEditor {
   // Shows what is known of the sets, if it has changed.
   #list() {
     if (!this.#chosen) this.selected = null;
+    const corners = this.#corner && this.selected ? handles(this.#chosen.feature, this.world.ground) : [];
+    if (!corners.some((one) => one.join() === this.#corner.join())) this.#corner = null; // somebody moved it
     const { names, fences, change } = this.sets, known = fences.map(({ set, id }) => ({ set, id }));
     const now = JSON.stringify([names, known, change, this.selected]);
     if (now === this.#listed) return;
@@ -147,7 +162,9 @@ export class FenceEditor {
   }
 
   drag(px, py) {
-    if (this.#drag) this.#draft = this.#drag(this.world.placeAt(px, py)); // else it was given up
+    if (!this.#drag) return; // it was given up
+    this.#corner = null;
+    this.#draft = this.#drag(this.world.placeAt(px, py));
   }
 
   drop() {
@@ -159,11 +176,34 @@ export class FenceEditor {
     this.#drag = null;
     if (this.sending) return; // the second click of two
     if (this.tool === "polygon") this.#addCorner(px, py);
-    else if (!this.tool) this.#select(this.#find(px, py));
+    else if (!this.tool) this.#clickCorner(px, py) || this.#select(this.#find(px, py));
+  }
+
+  // Whether a corner of the selected polygon is here: the second click on it removes it.
+  #clickCorner(px, py) {
+    const fence = this.#chosen, corner = fence && this.#handleAt(fence, px, py);
+    if (!corner || !edges(fence.feature).length || !this.sets.change?.length) return false;
+    if (this.#corner?.join() === corner.join()) this.#removeCorner();
+    else {
+      this.#corner = corner;
+      this.#say(HELP_CORNER);
+    }
+    return true;
+  }
+
+  #removeCorner() {
+    const fence = this.#chosen, feature = withoutCorner(fence.feature, this.#corner, this.world.ground);
+    this.#corner = null;
+    if (!feature) {
+      this.#say(FEW_CORNERS, "wrong");
+      return;
+    }
+    this.#draft = { ...fence, feature };
+    this.#send();
   }
 
   giveUp() {
-    this.#drag = null;
+    this.#drag = this.#corner = null;
     this.#corners = [];
     if (!this.sending) this.#draft = null;
   }
@@ -177,16 +217,34 @@ export class FenceEditor {
   #hold(px, py) {
     const fence = this.#chosen, { ground } = this.world;
     if (!fence) return null;
-    const away = (place) => {
-      const [hx, hy] = this.#spot(place, this.#area(fence.feature));
-      return Math.hypot(hx - px, hy - py);
-    };
-    const [handle] = handles(fence.feature, ground).filter((one) => away(one) <= REACH)
-      .sort((a, b) => away(a) - away(b));
-    if (handle) return (place) => ({ ...fence, feature: reshaped(fence.feature, handle, place, ground) });
+    const { feature } = fence, corner = this.#handleAt(fence, px, py);
+    if (corner) return (place) => ({ ...fence, feature: reshaped(feature, corner, place, ground) });
+    const edge = this.#nearest(this.#longEdges(feature), ({ place }) => place, this.#area(feature), px, py);
+    if (edge) return (place) => ({ ...fence, feature: withCorner(feature, edge, place, ground) });
     if (!this.#contains(fence, px, py)) return null;
     const [x0, y0] = this.world.placeAt(px, py);
-    return ([x, y]) => ({ ...fence, feature: shifted(fence.feature, ground.near(x, x0) - x0, y - y0, ground) });
+    return ([x, y]) => ({ ...fence, feature: shifted(feature, ground.near(x, x0) - x0, y - y0, ground) });
+  }
+
+  #handleAt({ feature }, px, py) {
+    return this.#nearest(handles(feature, this.world.ground), (place) => place, this.#area(feature), px, py);
+  }
+
+  // What the pointer is at, of things that have a place in an area; undefined: none.
+  #nearest(things, placeOf, area, px, py) {
+    const away = (one) => {
+      const [hx, hy] = this.#spot(placeOf(one), area);
+      return Math.hypot(hx - px, hy - py);
+    };
+    return things.filter((one) => away(one) <= REACH).sort((a, b) => away(a) - away(b))[0];
+  }
+
+  #longEdges(feature) {
+    const area = this.#area(feature);
+    return edges(feature).filter(({ ends }) => {
+      const [[ax, ay], [bx, by]] = ends.map((end) => this.#spot(end, area));
+      return Math.hypot(ax - bx, ay - by) >= LONG;
+    });
   }
 
   // Of the fences that are here, the smallest.
@@ -215,7 +273,7 @@ export class FenceEditor {
 
   #endPolygon() {
     const fence = this.#corners.length < 3 ? null : this.#named();
-    if (this.#corners.length < 3) this.#say("A polygon has three corners or more.", "wrong");
+    if (this.#corners.length < 3) this.#say(FEW_CORNERS, "wrong");
     if (!fence) return;
     this.#draft = { ...fence, feature: { ...polygonOf(this.#corners, this.world.ground), id: fence.id } };
     this.#corners = [];
@@ -255,7 +313,7 @@ export class FenceEditor {
     if (erases && this.#corners.length) return () => this.#corners.pop();
     if (e.key === "Enter" && this.#corners.length) return () => this.#endPolygon();
     if (this.sending || this.#drag || !this.selected || !this.sets.change?.length) return null;
-    if (erases) return () => this.#remove();
+    if (erases) return () => (this.#corner ? this.#removeCorner() : this.#remove());
     return STEPS[e.key] ? () => this.#nudge(STEPS[e.key]) : null;
   }
 
@@ -264,6 +322,7 @@ export class FenceEditor {
     const [px, py] = world.toScreen(x, y);
     const [toX, toY] = world.placeAt(px + right * STEP, py + down * STEP);
     const feature = shifted(fence.feature, world.ground.near(toX, x) - x, toY - y, world.ground);
+    this.#corner = null;
     this.#draft = { ...fence, feature };
   }
 
@@ -291,7 +350,7 @@ export class FenceEditor {
     this.sending = false;
     this.#draft = this.tool = null;
     this.#list();
-    this.#say(refused?.message ?? HELP, refused ? "wrong" : "");
+    this.#say(refused?.message ?? this.#help, refused ? "wrong" : "");
   }
 
   // Drawing.
@@ -313,7 +372,12 @@ export class FenceEditor {
     pen.textAlign = "start";
     if (!this.editing) return;
     const feature = this.#chosen?.feature;
-    if (feature) this.#drawHandles(pen, handles(feature, ground), this.#area(feature));
+    if (feature) {
+      const area = this.#area(feature);
+      this.#drawHandles(pen, this.#longEdges(feature).map(({ place }) => place), area, HANDLE * 0.6);
+      this.#drawHandles(pen, handles(feature, ground), area);
+      if (this.#corner) this.#drawHandles(pen, [this.#corner], area, HANDLE, "fence");
+    }
     if (this.#corners.length) this.#drawCorners(pen);
   }
 
@@ -354,14 +418,14 @@ export class FenceEditor {
     pen.globalAlpha = 1;
   }
 
-  #drawHandles(pen, places, area) {
-    pen.fillStyle = colour("card");
+  #drawHandles(pen, places, area, size = HANDLE, filled = "card") {
+    pen.fillStyle = colour(filled);
     pen.strokeStyle = colour("fence");
     pen.lineWidth = 2;
     for (const place of places) {
       const [px, py] = this.#spot(place, area ?? { x: place[0] });
       pen.beginPath();
-      pen.arc(px, py, TOUCH ? 8 : 5, 0, 2 * Math.PI);
+      pen.arc(px, py, size, 0, 2 * Math.PI);
       pen.fill();
       pen.stroke();
     }

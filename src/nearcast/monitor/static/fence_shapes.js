@@ -63,8 +63,33 @@ export function reshaped(feature, handle, place, ground) {
     return copy;
   }
   const to = [tidy(ground.near(place[0], handle[0])), tidy(place[1])];
-  for (const one of positions(copy.geometry)) {
-    if (one[0] === handle[0] && one[1] === handle[1]) [one[0], one[1]] = to;
+  for (const one of positions(copy.geometry)) if (isAt(one, handle)) [one[0], one[1]] = to;
+  return settled(copy, ground);
+}
+
+// The edges of a polygon: {place, ends, ring, at}. A new corner is dragged out of the place, which is
+// in the middle, and comes to `at` in its ring.
+export function edges({ geometry }) {
+  return rings(geometry).flatMap((corners, ring) => corners.slice(1).map((end, i) => {
+    const ends = [corners[i], end];
+    return { place: [0, 1].map((axis) => (ends[0][axis] + ends[1][axis]) / 2), ends, ring, at: i + 1 };
+  }));
+}
+
+export function withCorner(feature, edge, place, ground) {
+  const copy = structuredClone(feature), ring = rings(copy.geometry)[edge.ring];
+  const more = ring[edge.at].slice(2); // a height
+  ring.splice(edge.at, 0, [ground.near(place[0], edge.place[0]), place[1], ...more]);
+  return settled(copy, ground);
+}
+
+// null if too few corners are left.
+export function withoutCorner(feature, corner, ground) {
+  const copy = structuredClone(feature);
+  for (const ring of rings(copy.geometry)) {
+    const kept = ring.slice(1).filter((one) => !isAt(one, corner));
+    if (kept.length < 3) return null;
+    ring.splice(0, ring.length, [...kept.at(-1)], ...kept);
   }
   return settled(copy, ground);
 }
@@ -87,6 +112,13 @@ export function circleOf(centre, place, ground) {
   const geometry = { type: "Point", coordinates: centre.map(tidy) };
   const radius = Number(ground.distance(geometry.coordinates, place).toPrecision(6));
   return { type: "Feature", geometry, properties: { radius } };
+}
+
+const isAt = (one, place) => one[0] === place[0] && one[1] === place[1];
+
+// Those of a polygon, of one part or several: each ends where it begins.
+function rings({ type, coordinates }) {
+  return { Polygon: coordinates, MultiPolygon: coordinates.flat() }[type] ?? [];
 }
 
 function positions({ type, coordinates }) {

@@ -18,9 +18,11 @@ const METRES = 111_319.5; // of a degree on the equator
 const CLOSEST = 5e5; // pixels for a degree: 0.2 m each
 const SMALLEST = 0.03; // degrees that are shown around a single place, at least
 const ROUND = 20; // pixels: a disc whose radius is smaller is drawn as a circle
-const STEPS = [30, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001];
+const STEPS = [90, 60, 30, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001];
 const LONG = 1; // degrees: a longer edge or leg is drawn in pieces
 const APART = 90; // pixels between meridians, at least
+const PARALLELS = 30; // degrees between parallels, at most
+const BUTTONS = 60; // pixels at the right border, where no label is
 const WHOLE = [[-EDGE, -100], [EDGE, 135]];
 
 const northing = (lat) => Math.max(-EDGE, Math.min(EDGE, RADIAN * Math.asinh(Math.tan(lat / RADIAN))));
@@ -326,14 +328,15 @@ function drawGraticule(pen, { width, height, centre, scale }) {
     pen.moveTo(px, 0);
     pen.lineTo(px, height);
     const lon = k * step - TURN * Math.round((k * step) / TURN);
-    labels.push([degrees(lon, "E", "W", digits), px + 4, 13]);
+    if (px < width - BUTTONS) labels.push([degrees(lon, "E", "W", digits), px + 4, 13]);
   }
   const [south, north] = [latitude(centre.y - tall), latitude(centre.y + tall)];
-  for (let k = Math.ceil(south / step); k * step <= north; k++) {
-    const py = Math.round(height / 2 - (northing(k * step) - centre.y) * scale) + 0.5;
+  const rise = Math.min(step, PARALLELS);
+  for (let k = Math.ceil(south / rise); k * rise <= north; k++) {
+    const py = Math.round(height / 2 - (northing(k * rise) - centre.y) * scale) + 0.5;
     pen.moveTo(0, py);
     pen.lineTo(width, py);
-    if (py > 30) labels.push([degrees(k * step, "N", "S", digits), 5, py - 4]);
+    if (py > 30) labels.push([degrees(k * rise, "N", "S", digits), 5, py - 4]);
   }
   pen.stroke();
   pen.font = "11px system-ui, sans-serif";

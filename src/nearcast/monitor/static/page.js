@@ -16,7 +16,9 @@ function status(kind, text) {
 async function begin() {
   const about = await ask("monitor/about");
   let mode = null;
-  const ground = about.geometry === "earth" ? new EarthMap() : new Plane(about.bounds);
+  const earth = about.geometry === "earth";
+  element("stage").classList.toggle("map", earth);
+  const ground = earth ? new EarthMap() : new Plane(about.bounds);
   const world = new World(element("world"), element("tip"), (place) => mode?.walk(place), ground);
   view(world);
   const { begin: start } = await import(about.mode === "live" ? "./live.js" : "./replay.js");

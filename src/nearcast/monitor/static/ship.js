@@ -36,6 +36,7 @@ class Game {
   otherShips = new OtherShips();
   stick = new Stick();
   teams = {};
+  accuracy = ""; // of what is in sight, as text
   #shots = new Map(); // entity: when we hit it
 
   constructor(rules, client) {
@@ -168,7 +169,7 @@ class Game {
     element("score").textContent =
       `${Math.round(Math.hypot(...this.ship.velocity))} units/s · ${hits} hits · ${wins} won · ${lost} lost`
       + (this.ship.inZone ? " · under repair" : "");
-    element("summary").textContent = `${others.length} ships in sight`;
+    element("summary").textContent = `${others.length} ships in sight${this.accuracy}`;
   }
 
   #gauge(name, value) {
@@ -179,15 +180,20 @@ class Game {
   async count() {
     const answer = await ask("monitor/ships");
     this.teams = answer.teams;
+    const [known, inSight] = answer.awareness[this.client.entity] ?? [0, 0];
+    this.accuracy = (inSight ? ` · your peer knows ${known} of ${inSight}` : "")
+      + (answer.aware === null ? "" : ` · all peers know ${(100 * answer.aware).toFixed(1)} %`);
     const { plain, reckoned, count } = this.otherShips.differences;
     element("reckoning").textContent = count
       ? `When an update arrives, a ship is on average ${plain.toFixed(1)} units from its last published position `
         + `and ${reckoned.toFixed(2)} from where ${this.otherShips.deadReckoning ? "dead reckoning had drawn it" : "it was drawn"}.`
       : "No ship has sent two updates yet.";
     element("fleet").textContent =
-      `All ships are peers of one ${this.rules.overlay} overlay: ${answer.peers} peers and no server. `
+      `All ships are peers of one ${this.rules.overlay} overlay: ${answer.peers - this.rules.servers} peers and `
+      + `${this.rules.servers || "no"} server. `
       + `Your own peer is ${this.client.entity}; all that you see was delivered to it. `
-      + `A bot knows ${answer.known.toFixed(1)} others on average.`;
+      + `A bot knows ${answer.known.toFixed(1)} others on average. A peer knows a ship in its sight if it `
+      + "was delivered an update of it within the last second.";
   }
 }
 
