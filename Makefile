@@ -22,24 +22,7 @@ soak: .venv/ready
 	NEARCAST_EFFORT=10 $(BIN)/pytest -m 'soak or hypothesis' -s
 
 bench: .venv/ready
-	$(BIN)/python benchmarks/matching.py
-	$(BIN)/python benchmarks/evolving.py
-	$(BIN)/python benchmarks/simulator.py
-	$(BIN)/python benchmarks/drtree.py
-	$(BIN)/python benchmarks/voronoi.py
-	$(BIN)/python benchmarks/bubblestorm.py --peers 100 300 1000 3000
-	$(BIN)/python benchmarks/relays.py
-	$(BIN)/python benchmarks/fences.py
-	$(BIN)/python benchmarks/fence_truth.py
-	$(BIN)/python benchmarks/join.py
-	$(BIN)/python benchmarks/streaming.py
-	$(BIN)/python benchmarks/cold_start.py
-	$(BIN)/python benchmarks/transport.py
-	$(BIN)/python benchmarks/signing.py
-	$(BIN)/python benchmarks/live.py
-	$(BIN)/python benchmarks/cluster.py
-	$(BIN)/python benchmarks/cluster_cores.py
-	$(BIN)/python benchmarks/hostile.py
+	$(BIN)/python benchmarks/page.py  # writes docs/benchmarks.md
 
 setup: .venv/ready
 

@@ -86,6 +86,8 @@ class Node:
                 LIMITS, parameters, clients=LIMITS.clients,
             )  # fmt: skip
         self._packed = np.ones(LIMITS.clients, np.bool_)
+        self._credit = np.full(LIMITS.clients, 2**40)
+        self._unread: list[tuple[Client, bytes]] = []  # publications that were not handled yet
         self._timers: dict[Timer, object] = {}
         self._flush_planned, self._not_before = False, 0
         self.apply(self.service.start(world.now))
@@ -122,12 +124,14 @@ class Node:
 
     def receive(self, sender: NodeId, frame: bytes) -> None:
         with self.world.measured:
+            self._handle_publications()
             arrivals = [(sender, CODEC.decode(frame))]
             self.apply(self.service.receive_many(self.world.now, arrivals))
 
     def _wake(self, timer: Timer, token: object) -> None:
         if self._timers.get(timer) is token:
             with self.world.measured:
+                self._handle_publications()
                 self.apply(self.service.wake(self.world.now, timer))
 
     def plan_flush(self, after: Time = 0) -> None:
@@ -138,7 +142,23 @@ class Node:
     def _flush(self) -> None:
         self._flush_planned, self._not_before = False, self.world.now + FLUSH_EVERY
         with self.world.measured:
+            self._handle_publications()
             self.apply(self.service.wake(self.world.now, FLUSH))
+
+    def _handle_publications(self) -> None:
+        """In columns, as a gateway does."""
+        unread = [(one, frame) for one, frame in self._unread if one.client is not None]
+        self._unread = []
+        if not unread:
+            return
+
+        def handle(which: int) -> None:
+            client, frame = unread[which]
+            self.service.publish(client, FORM.decode_request(frame), FORM)
+
+        slots = np.array([one.client.slot for one, _ in unread if one.client is not None])
+        frames = [frame for _, frame in unread]
+        self.service.realm.publish_plain(slots, frames, self._credit, handle)
 
     def read(self, requests: Iterable[tuple[Client, bytes]]) -> None:
         service, now = self.service, self.world.now
@@ -148,11 +168,13 @@ class Node:
                     assert isinstance(service, ClusterService)
                     self.apply(service.forward(now, client, frame, True))
                     continue
-                request = FORM.decode_request(frame)
-                if type(request) is FORM.publish_class:
-                    service.publish(client, request, FORM)
+                if messages.is_publish_frame(frame):
+                    self._unread.append((client, frame))
                     self.plan_flush()
-                elif FORM.message_class(request) is messages.JoinRequest:
+                    continue
+                self._handle_publications()
+                request = FORM.decode_request(frame)
+                if FORM.message_class(request) is messages.JoinRequest:
                     self.apply(service.join(now, client, request, Grant()))
                 else:
                     kind = FORM.message_class(request)

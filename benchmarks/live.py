@@ -7,9 +7,10 @@ a user would emulate areas with them. A delivery is useful if it comes from with
 is the server's own, user and system, all threads, until all has been heard; every server runs
 alone, with defaults, persistence off. What a client does with a message is not measured.
 
-Also: latency at half load, seconds until a node is ready, and 10,000 clients at one publication a
-second each. A server that is not installed is named and left out. Load and server share the
-machine: where it is too small or busy, publications are made at a slower pace, and it says so.
+Also: latency of all at a quarter, half and all of what redis can do, and of one client to another
+on an idle node; seconds until a node is ready, and 10,000 clients at one publication a second each.
+A server that is not installed is named and left out. Load and server share the machine: where it is
+too small or busy, publications are made at a slower pace, and it says so.
 
 Run: python benchmarks/live.py [seconds]
 """
@@ -27,6 +28,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from figures import draw_bars
+
 CLIENTS, RATE, RECEIVERS = 1_000, 20.0, 20
 WANTED = {"redis": 2.5, "nats": 8.0, "mosquitto": 40.0}  # times as many useful deliveries
 LOAD = Path(__file__).with_name("live_load.py")
@@ -35,7 +38,7 @@ import sys
 from nearcast.server.config import LimitSettings, Settings
 from nearcast.server.server import serve
 record, trace = sys.argv[1] == "yes", sys.argv[2]
-limits = LimitSettings(clients=20_000)
+limits = LimitSettings(clients=12_000)
 serve(
     Settings(port=0, record=record, trace=trace, limits=limits),
     lambda node: print(node.port, flush=True),
@@ -139,7 +142,8 @@ def line(name: str, told: dict[str, float]) -> None:
     )
 
 
-def compare(folder: Path, seconds: float) -> None:
+def compare(folder: Path, seconds: float) -> float:
+    """Prints the table; how many publications a second redis has made, or we have without it."""
     print(f"{CLIENTS:,} clients x {RATE:g} Hz, {RECEIVERS} receivers each")
     with nearcast(folder, record=False) as (pid, port, _):
         ours = load("nearcast", pid, port, seconds)
@@ -157,20 +161,56 @@ def compare(folder: Path, seconds: float) -> None:
         with broker(command(port)) as pid:
             theirs[name] = load(name, pid, port, seconds)
         line(name, theirs[name])
+    draw_bars(
+        "live-efficiency", "Useful deliveries per second of server CPU",
+        {
+            name: told["efficiency"]
+            for name, told in {"Nearcast": ours, "Nearcast, recording": recorded, **theirs}.items()
+        },
+    )  # fmt: skip
     print(f"recording costs {100 * cost:.0f} % of the throughput (wanted: below 20 %)")
     for name, told in theirs.items():
         ratio = ours["efficiency"] / max(told["efficiency"], 1.0)
         print(f"nearcast / {name}: {ratio:.1f} (wanted: {WANTED[name]:g})")
+    most = theirs.get("redis", ours)
+    return most["published"] / most["wall"]
+
+
+def latencies(folder: Path, seconds: float, capacity: float) -> None:
+    """Of 50 of the clients, at parts of this many publications a second."""
+    print(f"latency in ms: p50, p99 and p99.9 at parts of {capacity:,.0f} publications/s")
+    for part in (0.25, 0.5, 1.0):
+        more = {"rate": part * capacity / CLIENTS, "sample": 50}
+        with nearcast(folder, record=False) as (pid, port, _):
+            waits = {"Nearcast": load("nearcast", pid, port, seconds, **more)}
+        wait_line("nearcast", part, waits["Nearcast"])
+        for name, command in brokers(folder).items():
+            if found(name):
+                port = free_port()
+                with broker(command(port)) as pid:
+                    waits[name] = load(name, pid, port, seconds, **more)
+                wait_line(name, part, waits[name])
+        draw_bars(
+            f"live-latency-{100 * part:03.0f}",
+            f"p99 of latency in ms, at {100 * part:.0f} % of {capacity:,.0f} publications/s",
+            {name: told["p99"] for name, told in waits.items()}, "{:,.1f} ms",
+        )  # fmt: skip
+    with nearcast(folder, record=False) as (pid, port, _):
+        told = load("nearcast", pid, port, seconds, clients=2, receivers=2, rate=20.0, sample=2)
+    wait_line("two clients alone", 0.0, told)
+
+
+def wait_line(name: str, part: float, told: dict[str, float]) -> None:
+    print(
+        f"{name:22} {100 * part:4.0f} %  {told['p50']:7.1f} {told['p99']:8.1f} {told['p999']:8.1f}"
+        f"  CPU {100 * told['cpu'] / told['wall']:4.0f} %  {100 * told['pace']:4.0f} % of the pace",
+        flush=True,
+    )
 
 
 def rest(folder: Path, seconds: float) -> None:
-    with nearcast(folder, record=True) as (pid, port, ready):
-        told = load("nearcast", pid, port, seconds, rate=RATE / 2, sample=50)
-    tick = 1000 / (RATE / 2)
-    print(
-        f"half load: latency p50 {told['p50']:.0f} ms, p99 {told['p99']:.0f} ms"
-        f" (wanted: within 2 ticks, {2 * tick:.0f} ms), {100 * told['pace']:.0f} % of the pace"
-    )
+    with nearcast(folder, record=True) as (_, _, ready):
+        pass
     print(f"ready to serve {ready:.2f} s after its start (wanted: below 1.5 s)")
     with nearcast(folder, record=True) as (pid, port, _):
         told = load("nearcast", pid, port, seconds, clients=10_000, rate=1.0)
@@ -184,7 +224,8 @@ def rest(folder: Path, seconds: float) -> None:
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
     with tempfile.TemporaryDirectory() as name:
-        compare(Path(name), seconds)
+        capacity = compare(Path(name), seconds)
+        latencies(Path(name), seconds, capacity)
         rest(Path(name), seconds)
 
 

@@ -21,6 +21,7 @@ from time import process_time
 import numpy as np
 import rtree
 import shapely
+from figures import draw_bars
 from numpy.typing import NDArray
 
 from nearcast.matching.grid import GridMatcher
@@ -144,7 +145,7 @@ def main() -> None:
         for n in (1_000, 10_000, 100_000):
             if n > most:
                 continue
-            reference, expected = 0.0, 0
+            reference, expected, times = 0.0, 0, {}
             for name, make, share, ticks in (
                 ("grid, moved", grid_moved, 1, 5),
                 ("grid, evolving", grid_evolving, 1, 5),
@@ -157,8 +158,18 @@ def main() -> None:
                 cpu *= share  # the scan answers a share of the batch; the rest would cost the same
                 reference, expected = reference or cpu, expected or hits
                 assert share > 1 or hits == expected, f"{name} found {hits}, not {expected}"
+                times[name] = cpu * 1e3
                 label = f"{'burning' if burning else 'uniform'} {n:,}"
                 print(f"{label:18}{name:18}{cpu * 1e3:>12.1f}{hits:>12,}{cpu / reference:>19.1f}")
+            if n == 10_000 and not burning:
+                draw_bars(
+                    "matching-uniform", f"CPU ms to move {n:,} areas and match {n:,} publications",
+                    {
+                        f"Nearcast, {name}" if name.startswith("grid") else name: ms
+                        for name, ms in times.items() if name != "scan"
+                    },
+                    "{:,.1f} ms",
+                )  # fmt: skip
 
 
 if __name__ == "__main__":

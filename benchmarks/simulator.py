@@ -7,7 +7,10 @@ node is a state machine; every message is encoded for its true size and recorded
 in memory. `one by one` uses the plain doors; `fan-out` sends each message to 20 nodes through
 send_many, in SimPy by a process per message, as its manual does for latency on a cable.
 
-Not measured: what protocols do inside. Run: python benchmarks/simulator.py
+Not measured: what protocols do inside, and the making of nodes. SimPy runs with Python's usual
+garbage collection, which looks at all its processes again and again; Nearcast makes it rare.
+
+Run: python benchmarks/simulator.py
 """
 
 from collections.abc import Callable, Generator
@@ -16,6 +19,7 @@ from time import process_time
 from typing import Any
 
 import simpy
+from figures import draw_bars
 
 from nearcast.node import Message, Node
 from nearcast.sim.network import ConstantDelay
@@ -54,9 +58,9 @@ class Ring(Node):
 def nearcast_hops(count: int, width: int, seconds: float) -> tuple[int, float]:
     recorder = Recorder(MemoryTrace())
     simulation = Simulation(ConstantDelay(round(HOP_S * 1e6)), Codec(Token), recorder)
-    begin = process_time()
     for node_id in range(count):
         simulation.start(Ring(node_id, count, width))
+    begin = process_time()
     simulation.run(round(seconds * 1e6))
     recorder.close()
     return simulation.messages, process_time() - begin
@@ -85,10 +89,10 @@ def simpy_hops(count: int, width: int, seconds: float) -> tuple[int, float]:
                 for k in range(width):
                     environment.process(carry(stores[(me + 1 + k) % count], (me, token)))
 
-    begin = process_time()
     for me in range(count):
         environment.process(node(me))
         stores[me].put(((me - 1) % count, 0))
+    begin = process_time()
     environment.run(until=seconds)
     return hops, process_time() - begin
 
@@ -102,6 +106,7 @@ def rate(measure: Callable[[int, int, float], tuple[int, float]], *args: Any) ->
 
 
 def main() -> None:
+    rates: dict[str, float] = {}
     print(f"{'':24}{'hops':>10}{'SimPy /s':>12}{'Nearcast /s':>14}{'ratio':>8}")
     for name, count, width, seconds in (
         ("one by one, 1,000", 1_000, 1, 10.0),
@@ -111,6 +116,8 @@ def main() -> None:
         theirs, _ = rate(simpy_hops, count, width, seconds)
         ours, hops = rate(nearcast_hops, count, width, seconds)
         print(f"{name:24}{hops:>10,}{theirs:>12,.0f}{ours:>14,.0f}{ours / theirs:>8.1f}")
+        rates |= {f"Nearcast, {name}": ours, f"SimPy, {name}": theirs}
+    draw_bars("simulator-hops", "Messages simulated per second of CPU", rates)
 
 
 if __name__ == "__main__":
