@@ -79,6 +79,19 @@ export interface Message extends Spot {
   channel: string;
 }
 
+/** A message that an entity has sent to this client alone. */
+export interface DirectMessage {
+  /** Who sent it: an entity. */
+  from: number;
+  name: string;
+  number: number;
+  /** Microseconds of Unix time, by the node's clock. */
+  t: number;
+  payload: unknown;
+  /** The entity of this client that it is for; "": the client itself. */
+  to: string;
+}
+
 /** An entity and its retained state. */
 export interface Entity {
   entity: number;
@@ -174,6 +187,12 @@ export interface SubscribeOptions {
   offset?: [east: number, north: number];
   /** Instead of an area: pairs of entities that come within this distance of each other. */
   near?: number;
+  /** Of brokers, not of a node: how they follow an area that moves, or a formula. */
+  evolve?: "periodic" | "lazy" | "cached" | "swept";
+  /** With evolve "periodic": seconds between two versions. */
+  interval?: number;
+  /** With evolve "cached": seconds for which a value serves. */
+  threshold?: number;
   /** How many messages may wait to be taken (10,000). */
   inbox?: number;
 }
@@ -236,6 +255,8 @@ export class Client {
   changeFences(
     name: string, collection?: FeatureCollection, remove?: (string | number)[],
   ): Promise<void>;
+  send(to: string | number, payload?: unknown, options?: { name?: string }): Promise<number>;
+  directMessages(): Inbox<DirectMessage>;
   nearby(area: Area, options?: { channel?: string; limit?: number }): Promise<Entity[]>;
   moveTo(place: Place, speed: number): Promise<number>;
   messages(inbox?: number): Inbox<Message>;

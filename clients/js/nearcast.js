@@ -76,6 +76,7 @@ const OUTLINE_FIELDS = ["geometry", "half_width", "sector", "low", "high", "boun
 const SUBSCRIBE_OPTIONS = [
   "filter", "channel", "echo", "variables", "watch", "linger", "rates", "closest", "budget", "inbox",
   "events", "dwell", "fences", "follow", "follow_channel", "offset", "near",
+  "evolve", "interval", "threshold",
 ];
 const PUBLISH_OPTIONS = ["retain", "attributes", "channel", "name", "ttl", "confirm"];
 
@@ -827,6 +828,7 @@ export class Client {
   #ended = null; // the error of further requests
   #all = null;
   #notices = new Inbox(1_000);
+  #directMessages = new Inbox(INBOX);
 
   constructor(url, options) {
     this.#url = url;
@@ -894,6 +896,21 @@ export class Client {
     checkNames("withdraw", options, ["channel", "name"]);
     await this.ask({ do: "withdraw", ...options });
   }
+
+  /**
+   * Send a message to one entity, by its name or number, wherever it is: all clients that are this
+   * entity, or publish for it, find it in their `directMessages()`. With `name`, send it as another
+   * entity of this client. Resolves to the message's number; Refused if there is no such entity.
+   */
+  async send(to, payload, options = {}) {
+    checkNames("send", options, ["name"]);
+    const request = { do: "send", to, ...options };
+    if (payload !== undefined && payload !== null) request.payload = payload;
+    return (await this.ask(request)).publication ?? 0;
+  }
+
+  /** Messages that others have sent to this client alone: { from, name, number, t, payload, to }. */
+  directMessages() { return this.#directMessages; }
 
   /**
    * Make a set of fences have the features of this GeoJSON FeatureCollection and no others; without
@@ -1170,6 +1187,7 @@ export class Client {
     for (const subscription of this.#subscriptions.values()) subscription.end(why);
     this.#all?.end(why);
     this.#notices.end(why);
+    this.#directMessages.end(why);
   }
 
   #receive(channel, notice) {
@@ -1180,6 +1198,9 @@ export class Client {
         // A former node that has not heard of the handover may have taken us back, with the areas that
         // we had then.
         if (channel !== this.#current && notice.t > this.#onlyCurrent) return;
+        if (this.#former && channel !== this.#former) return this.#heldBack.push(notice);
+        return this.#deliver(notice);
+      case "direct":
         if (this.#former && channel !== this.#former) return this.#heldBack.push(notice);
         return this.#deliver(notice);
       case "welcome":
@@ -1210,12 +1231,19 @@ export class Client {
   }
 
   #deliver(notice) {
+    if (notice.is === "direct") return this.#deliverDirect(notice);
     const { publication, to } = notice;
     const { fresh, again } = this.#recent?.add(publication, to) ?? { fresh: to };
     if (!fresh.length) return;
     const message = { channel: "", retain: false, ...withDefaults(notice), to: fresh };
     for (const number of fresh) this.#subscriptions.get(number)?.deliver(message);
     if (!again) this.#all?.put(message);
+  }
+
+  /** Once, whichever nodes have it for us. */
+  #deliverDirect({ is: _, ...notice }) {
+    if (this.#recent?.add(notice.number, [-1]).again) return;
+    this.#directMessages.put({ payload: null, name: "", to: "", ...notice });
   }
 }
 

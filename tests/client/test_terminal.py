@@ -155,6 +155,7 @@ def test_a_node_obeys_its_file_then_the_environment_then_its_flags(tmp_path: Pat
         (["say", "ws://127.0.0.1:1", "hi"], 2, "give --x and --y, or --lon and --lat"),
         (["listen", "ws://127.0.0.1:1", "--lon", "3"], 2, "give both --lon and --lat"),
         (["say", "ws://127.0.0.1:1", "--lon", "3", "--lat", "4", "--x", "5", "hi"], 2, "not both"),
+        (["say", "ws://127.0.0.1:1", "--to", "a", "--x", "1", "--y", "2", "hi"], 2, "neither a pl"),
     ],
 )
 def test_wrong_use_is_one_clear_line(
@@ -191,6 +192,27 @@ def test_on_earth_places_are_longitude_and_latitude() -> None:
     (shown,) = asyncio.run(story())
     assert (shown["lon"], shown["lat"]) == (8.5, 47.402)
     assert terminal.summary_line(shown).endswith("at (8.500000, 47.402000): hi")
+
+
+def test_a_text_is_sent_to_who_listens() -> None:
+    async def story() -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = []
+        async with Server(Settings(port=0, record=False)) as node:
+            url, listens = f"ws://127.0.0.1:{node.port}", asyncio.Event()
+            nowhere = point(9, 9)
+            listening = asyncio.create_task(
+                terminal.listen(
+                    url, nowhere, shown.append, name="bo", most=1, report=lambda _: listens.set()
+                )
+            )
+            await listens.wait()
+            number = await terminal.send(url, "bo", "psst", name="ann")
+            await listening
+            assert shown[0]["direct"] == number
+        return shown
+
+    (shown,) = asyncio.run(story())
+    assert terminal.summary_line(shown) == "ann to you alone: psst"
 
 
 def test_a_client_waits_for_a_node_that_is_just_starting() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nearcast.client_protocol.earth_json import (
@@ -33,12 +33,13 @@ from nearcast.client_protocol.limits import (
 )
 from nearcast.client_protocol.messages import JSON, MSGPACK, Encoding, PublishRequest
 from nearcast.errors import Refused
-from nearcast.space.earth import ecef
+from nearcast.space.earth import ecef, height_ratio
 from nearcast.space.earth_shapes import earth_disc, earth_point, great_circle_path
 from nearcast.space.motion import SECOND, Moving, Path
 from nearcast.space.outlines import numbers
-from nearcast.space.shapes import Shape, box, disc
+from nearcast.space.shapes import Shape, ball, box, disc, point
 from support.earth_areas import EarthAreas, PlaneAreas
+from support.examples import examples
 
 SQUARE: dict[str, Any] = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}
 LINE: dict[str, Any] = {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}
@@ -262,3 +263,27 @@ def test_shapes_of_the_other_geometry_are_refused_where_they_are_written() -> No
         area_from_region(Moving(earth_point(1, 2, 3.0)))
     with pytest.raises(ValueError, match="a publication in a plane is a point, a disc or a box"):
         publication_fields(earth_point(1, 2, 3.0))
+
+
+@given(longitudes, latitudes, st.floats(0, 1e6))
+@examples(300)
+def test_places_on_earth_are_refused_in_a_plane(lon: float, lat: float, metres: float) -> None:
+    """Also those without a height, which are points and discs like others."""
+    for shape in (earth_point(lon, lat), earth_disc(lon, lat, metres)):
+        with pytest.raises(ValueError, match="this world is a plane: an area has x and y there"):
+            area_from_region(Moving(shape))
+        with pytest.raises(ValueError, match="this world is a plane: a publication has x and y"):
+            publication_fields(shape)
+
+
+def test_ways_on_earth_are_refused_in_a_plane() -> None:
+    with pytest.raises(ValueError, match="this world is a plane: an area has x and y there"):
+        area_from_region(great_circle_path(earth_disc(8, 47, 50), [(8.1, 47)], 20.0))
+
+
+@given(st.floats(-1e7, 1e7), st.floats(-1e7, 1e7), st.sampled_from([0.0, 1.0, -4e6]))
+@examples(300)
+def test_places_of_a_plane_as_large_as_the_earth_are_none(x: float, y: float, z: float) -> None:
+    assume(abs(height_ratio(x, y, z) - 1) > 1e-13)  # by more than a micrometre
+    assert publication_fields(point(x, y, z))["x"] == x
+    assert area_from_region(Moving(ball(x, y, z, 5))).x == x

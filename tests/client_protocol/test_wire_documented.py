@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from nearcast.client_protocol import close_codes, messages, websocket_framing
 from nearcast.client_protocol.geometry_json import EARTH, Area, Geometry, region_from_area
 from nearcast.errors import ConfigError
+from nearcast.model import rates
 from nearcast.model.subscription import Value
 from nearcast.server import gateway
 from nearcast.server.access.tokens import read_tokens
@@ -39,6 +40,7 @@ TYPES: dict[Any, str] = {
     tuple[float, float, float, float] | None: "[number, number, number, number]", Geometry: "text",
     Area: "area", messages.EntityState: "entity", list[messages.EntityState]: "list of entities",
     messages.EntityState | None: "entity", list[messages.FenceEventName]: "list of texts",
+    messages.EvolutionKind | Literal[""]: "text",
     messages.FenceEventName: "text", messages.LeaveReasonName: "text",
     messages.FencePlace: "place", messages.FencePlace | None: "place",
     list[dict[str, Any]]: "list of objects", list[messages.FeatureId]: "list of ids",
@@ -168,7 +170,7 @@ def test_numbers_in_the_documentation_are_those_of_the_node() -> None:
         f"silent for {upgrade.PING_S:g} seconds is sent a WebSocket ping",
         f"waits {websocket_framing.CLOSE_GRACE_S:g} seconds for the client's close frame",
         f"payload and {throttling.MESSAGE_OVERHEAD} for each message",
-        f"0 for none at all, or at least {throttling.SLOWEST:g}",
+        f"0 for none at all, or at least {rates.SLOWEST:g}",
         f"keeps at most {api.NAMES:,} such names",
         f"headers must have come within {protocol.HEAD_S:g} seconds, "
         f"its body within {protocol.BODY_S:g}",
@@ -176,7 +178,7 @@ def test_numbers_in_the_documentation_are_those_of_the_node() -> None:
         f"requests is closed after {protocol.IDLE_S:g} seconds",
     ):
         assert sentence in text
-    assert (throttling.RULES, gateway.TICK_S) == (4, 0.1), "at most four pairs; ten times a second"
+    assert (rates.RULES, gateway.TICK_S) == (4, 0.1), "at most four pairs; ten times a second"
 
 
 class JsonClient(WSListener):

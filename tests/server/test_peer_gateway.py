@@ -32,12 +32,33 @@ PROGRAM = """
 """
 
 
+EVOLVING = """
+    const me = await nc.connect(url, { name: "js" });
+    const going = { x: -30, y: 0, r: 5, to: [[30, 0]], speed: 200 };
+    const here = await me.subscribe(going, { evolve: "periodic", interval: 0.1 });
+    const refusals = [
+      { evolve: "periodic", interval: 0.001 },
+      { evolve: "lazy", threshold: 1 },
+      { evolve: "weekly" },
+    ];
+    for (const options of refusals) {
+      await me.subscribe(going, options).catch((why) => tell(why.message));
+    }
+    tell("ready");
+    for await (const message of here) {
+      tell(message.payload);
+      break;
+    }
+    me.close();
+"""
+PSENSE = PeerOptions(overlay="psense", settings={"round_ms": 100.0, "limit": 100_000})
+
+
 class Gateway:
     """One that runs in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: PeerOptions = PSENSE) -> None:
         self.stop, self.address = asyncio.Event(), asyncio.get_running_loop().create_future()
-        options = PeerOptions(overlay="psense", settings={"round_ms": 100.0, "limit": 100_000})
         self.task = asyncio.create_task(
             serve_overlay_clients(
                 options, 0, lambda *where: self.address.set_result(where), self.stop
@@ -78,6 +99,27 @@ def test_javascript_and_python_meet_in_an_overlay() -> None:
             refusal, *received = await talking
             assert refusal.startswith("psense does not offer presence in an area (`watch`);")
             assert received[-1] == "heard you"
+        await gateway.end()
+
+    run(story())
+
+
+def test_javascript_chooses_how_brokers_follow_its_area() -> None:
+    async def story() -> None:
+        settings = {"matcher": "scan", "evolving": "scan"}
+        gateway = Gateway(PeerOptions(overlay="brokers", settings=settings))
+        url, contact = await gateway.address
+        async with asyncio.timeout(PATIENCE_S), nearcast.join(contact=contact) as python:
+            listening = asyncio.ensure_future(in_node(EVOLVING, url, patience_s=PATIENCE_S))
+            while not listening.done():
+                await python.publish((0, 8), "beside its way")
+                await python.publish((30, 0), "where it arrives")
+                await asyncio.wait([listening], timeout=0.1)
+            short, threshold, weekly, ready, payload = await listening
+            assert short == "interval is from 0.01 to 10000 seconds, not 0.001"
+            assert threshold == 'threshold is of a subscription with evolve="cached"'
+            assert weekly.startswith("Invalid enum value 'weekly'")
+            assert (ready, payload) == ("ready", "where it arrives")
         await gateway.end()
 
     run(story())

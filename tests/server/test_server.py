@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,8 @@ gateway.ROTATE_S = 0.5
 serve(Settings(port=0, trace=sys.argv[1]), lambda node: print(node.port, flush=True))
 """
 
+NUMBERS = count(1_001)  # of requests
+
 
 async def started(trace: Path) -> tuple[asyncio.subprocess.Process, Any]:
     process = await asyncio.create_subprocess_exec(
@@ -42,13 +45,16 @@ async def talk(node: Any, seconds: float) -> tuple[LiveClient, LiveClient]:
     ann, bob = await join_client(node, "ann", messages.MSGPACK), await join_client(node, "bob")
     await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=10.0, vx=1.0))
     loop = asyncio.get_running_loop()
-    end, number = loop.time() + seconds, 1_000
+    end = loop.time() + seconds
     while loop.time() < end:
-        for _ in range(10):
-            number += 1
-            bob.send_request(messages.PublishRequest(1.0, 2.0, retain=True, id=number))
-        await asyncio.sleep(0.01)
+        await publish_many(bob)
     return ann, bob
+
+
+async def publish_many(client: LiveClient) -> None:
+    for _ in range(10):
+        client.send_request(messages.PublishRequest(1.0, 2.0, retain=True, id=next(NUMBERS)))
+    await asyncio.sleep(0.01)
 
 
 def test_a_node_told_to_stop_loses_no_row(tmp_path: Path) -> None:
@@ -74,9 +80,16 @@ def test_a_node_told_to_stop_loses_no_row(tmp_path: Path) -> None:
 
 
 def test_a_node_that_is_killed_leaves_a_sound_trace(tmp_path: Path) -> None:
+    def kept() -> list[int]:
+        numbers: list[int] = read(tmp_path / "t", "publications")["publication"].to_pylist()
+        return numbers
+
     async def story() -> list[int]:
         process, node = await started(tmp_path / "t")
-        _, bob = await talk(node, 2.5)
+        _, bob = await talk(node, 0.5)
+        async with asyncio.timeout(180):
+            while len(kept()) <= 50:  # rows are written now and then
+                await publish_many(bob)
         process.kill()
         await process.wait()
         return [done.publication for done in bob.of(messages.DoneNotice)]
@@ -84,9 +97,8 @@ def test_a_node_that_is_killed_leaves_a_sound_trace(tmp_path: Path) -> None:
     accepted = run(story())
     assert validate(tmp_path / "t").problems == ()
     assert not validate(tmp_path / "t").finished
-    kept = read(tmp_path / "t", "publications")["publication"].to_pylist()
-    assert len(kept) > 50
-    assert kept == accepted[: len(kept)]
+    assert len(kept()) > 50
+    assert kept() == accepted[: len(kept())]
 
 
 def files(trace: Path) -> dict[str, bytes]:

@@ -183,6 +183,12 @@ def test_a_dwell_in_a_set_is_told() -> None:
         (collection(feature(1.5, square(0))), "feature 0: an id is a text or an integer"),
         (collection(feature(2**60, square(0))), "below 2"),
         (collection(feature("x", {"type": "Point", "coordinates": ["a"]})), "feature 'x'"),
+        (collection(feature("x", {"type": "Point", "coordinates": [1, 2]})), "'x': .* radius"),
+        (
+            collection(feature("open", {"type": "Polygon", "coordinates": [
+                *square(0)["coordinates"], [[0, 0], [1, 0], [0, 1]]]})),
+            "feature 'open': ring 1: a ring in GeoJSON has 4",
+        ),
         (
             collection(feature("bow", {"type": "Polygon", "coordinates": [
                 [[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]]]})),

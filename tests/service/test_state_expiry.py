@@ -92,12 +92,12 @@ def test_it_outlives_its_client_until_then(here: ExpiryWorld) -> None:
     here.ask(TRUCK, LeaveRequest())
     here.pass_time(1.0)
     assert here.tick() == [] and here.near() == ["client 1"]
-    (state,) = here.realm.departed_states("client 1")
+    (state,) = here.realm.states_named("client 1")
     assert state.accepted.request.channel == ""
     here.pass_time(4.5)
     (leave,) = here.tick()
     assert (leave.reason, leave.entity) == ("expired", enter.entity)
-    assert here.near() == [] and here.realm.departed_states("client 1") == []
+    assert here.near() == [] and here.realm.states_named("client 1") == []
 
 
 def test_what_waits_when_its_client_leaves_becomes_a_state_if_it_has_a_ttl(
@@ -124,7 +124,8 @@ def test_the_same_name_again_replaces_what_was_left_behind(here: ExpiryWorld) ->
     here.flush()
     (found,) = here.ask(WATCHER, NearbyRequest(HERE))
     assert found.x == 0.0
-    assert here.realm.departed_states("client 1") == []
+    (state,) = here.realm.states_named("client 1")
+    assert state.accepted.client.entity == found.entity
 
 
 def test_withdrawing_ends_it_at_once(here: ExpiryWorld) -> None:

@@ -133,7 +133,9 @@ def record_extremes(recorder: Recorder) -> dict[str, list[dict[str, Any]]]:
 
 
 def record_fences(recorder: Recorder) -> dict[str, list[dict[str, Any]]]:
-    """The same for states and fences."""
+    """The same for states, fences and direct messages."""
+    recorder.direct_sent(0, LAST_ID, 0, LAST_ID, 2**62)
+    recorder.direct_delivered(LATE, LAST_ID, LAST_ID)
     recorder.states_made(0, [0, LAST_ID], [LAST_ID, 0], [None, LATE])
     recorder.state_ended(LATE, LAST_ID, 0)
     wanted = Subscription(LAST_ID, 0, Moving(point(0.0, 0.0)), Filter('a == "é"'), ODD, True)
@@ -149,6 +151,10 @@ def record_fences(recorder: Recorder) -> dict[str, list[dict[str, Any]]]:
     told = {"t": LATE, "node": 0, "subscription": LAST_ID, "entity": 0, "event_t": 0, **axes}
     second = walk.legs[1]
     return {
+        "direct_messages": [
+            {"t": 0, "node": LAST_ID, "publication": 0, "to": LAST_ID, "bytes": 2**62}
+        ],
+        "direct_deliveries": [{"t": LATE, "node": LAST_ID, "publication": LAST_ID}],
         "states": [
             {"t": 0, "node": 0, "publication": LAST_ID, "ttl": None, "ended": False},
             {"t": 0, "node": LAST_ID, "publication": 0, "ttl": LATE, "ended": False},
@@ -212,6 +218,8 @@ def test_the_schema_is_the_one_of_the_design() -> None:
         "fence_areas": "t node subscription? set? fence? since shape x y z rx ry rz vx vy vz"
         " gx gy gz until? outline? ended",
         "fence_events": "t node subscription fence? entity kind reason? event_t out_t? x y z",
+        "direct_messages": "t node publication to bytes",
+        "direct_deliveries": "t node publication",
     }
     kinds = {field.name: str(field.type) for schema in TABLES.values() for field in schema}
     assert {kinds[name] for name in ("shape", "channel", "kind", "fact", "filter")} == {"string"}

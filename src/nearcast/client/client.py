@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -34,7 +34,7 @@ from nearcast.client import effects as do
 from nearcast.client.core import ClientCore
 from nearcast.client.effects import ClientEffect, ClientParameters
 from nearcast.client.inbox import Inbox
-from nearcast.client.received import Disconnected, Entity, HandedOver, Message
+from nearcast.client.received import DirectMessage, Disconnected, Entity, HandedOver, Message
 from nearcast.client.request_checks import check_request, checked_attributes, checked_payload
 from nearcast.client.subscription import Subscription
 from nearcast.client.websocket import ClientLink, WebSocketLink
@@ -51,6 +51,7 @@ from nearcast.client_protocol.geometry_json import (
 )
 from nearcast.client_protocol.limits import PAIR_EVENT_NAMES
 from nearcast.errors import InvalidRequestError
+from nearcast.model.evolution import EvolutionKind
 from nearcast.model.subscription import Region, Value
 from nearcast.node import ClearTimer, SetTimer, Timer
 from nearcast.space.earth_shapes import earth_point
@@ -124,6 +125,7 @@ class Client:
         self._subscriptions: dict[int, Subscription] = {}
         self._all_messages: Inbox[Message] | None = None
         self._notices: Inbox[ClientNotice] = Inbox(1_000)
+        self._direct_messages: Inbox[DirectMessage] = Inbox(10_000)
 
     @property
     def entity(self) -> int:
@@ -195,6 +197,9 @@ class Client:
         follow_channel: str | None = None,
         offset: Sequence[float] = (),
         near: float | None = None,
+        evolve: EvolutionKind | Literal[""] = "",
+        interval: float | None = None,
+        threshold: float | None = None,
         rates: Sequence[tuple[float, float]] = (),
         closest: int | None = None,
         budget: float | None = None,
@@ -223,23 +228,28 @@ class Client:
         distance are limited to so many messages each. `closest`: only the so many closest
         publishers. `budget`: at most so many bytes per second. `inbox`: how many messages wait
         until they are taken; beyond it the oldest are dropped, and counted in
-        `Subscription.dropped`.
+        `Subscription.dropped`. `evolve`: how brokers (`join("brokers")`) follow what moves: anew
+        every `interval` seconds ("periodic"), at each publication ("lazy", "swept"), or if the last
+        value is older than `threshold` seconds ("cached"); a node is always exact.
         """
         region = as_region(where)
-        if near is not None and not events:
-            events = PAIR_EVENT_NAMES
         request = wire.SubscribeRequest(
             0, self._area(region), filter, channel, echo, variables or {},
-            watch, linger, list(rates), closest, budget, events=list(events), dwell=dwell,
+            watch, linger, list(rates), closest, budget,
+            events=list(events or (() if near is None else PAIR_EVENT_NAMES)), dwell=dwell,
             fences=fences, follow=follow, follow_channel=follow_channel, offset=list(offset),
-            near=near,
+            near=near, evolve=evolve, interval=interval, threshold=threshold,
         )  # fmt: skip
         check_request(request)
-        received: Inbox[Message] = Inbox(inbox)
+        follows_client = isinstance(where, Shape) and follow == ""
+        return await self._subscribe(request, region, follows_client, Inbox(inbox))
+
+    async def _subscribe(
+        self, request: wire.SubscribeRequest, region: Region | str, follows_client: bool,
+        received: Inbox[Message],
+    ) -> Subscription:  # fmt: skip
         await self._writable()
-        number, state, effects = self._core.subscribe(
-            clock(), request, region, isinstance(where, Shape) and follow == ""
-        )
+        number, state, effects = self._core.subscribe(clock(), request, region, follows_client)
         subscription = Subscription(state, self.ask, self._change_area, self._forget, received)
         self._subscriptions[subscription.number] = subscription
         try:
@@ -293,6 +303,26 @@ class Client:
         else:
             await self._answer(*self._core.request(clock(), request, confirm=False))
         return 0
+
+    async def send(self, to: wire.EntityKey, payload: Any = None, *, name: str = "") -> int:
+        """Send a message to one entity, by its name or number, wherever it is.
+
+        All clients that are this entity, or publish for it, find it in their `direct_messages`,
+        once each; nobody else hears it. `name`: send it as this entity, for which this client
+        publishes. Returns the message's number when it is on its way. Refused if there is no such
+        entity.
+        """
+        check_request(wire.SendRequest(to, name=name))
+        packed = checked_payload(self._first_link.encoding, payload)
+        await self._writable()
+        request = wire.SendRequest(to, packed, name)
+        done = await self._answer(*self._core.request(clock(), request))
+        return int(done.publication or 0)
+
+    def direct_messages(self) -> Inbox[DirectMessage]:
+        """Messages that others have sent to this client alone (`send`), from its opening on. It
+        keeps the last 10,000 that were not taken."""
+        return self._direct_messages
 
     async def withdraw(self, channel: str | None = None, *, name: str = "") -> None:
         """End the retained state on this channel, or on all channels.
@@ -554,13 +584,14 @@ class Client:
             self._welcome.set_exception(effect.why or ConnectionError("this client has left"))
         for subscription in self._subscriptions.values():
             subscription.end(effect.why)
-        for inbox in (self._all_messages, self._notices):
+        for inbox in (self._all_messages, self._notices, self._direct_messages):
             if inbox is not None:
                 inbox.end(effect.why)
 
 
 _ACTS: dict[type, Callable[[Client, Any], None]] = {
     Message: Client._deliver,
+    DirectMessage: lambda client, effect: client._direct_messages.put(effect),
     do.Again: lambda client, effect: client._deliver(effect.message, again=True),
     do.Connect: Client._connect,
     do.Disconnect: Client._close_link,
@@ -588,19 +619,19 @@ async def _close_link(link: ClientLink, opening: "asyncio.Task[None] | None") ->
 
 def _place_fields(where: Shape | Sequence[float], geometry: Geometry) -> dict[str, Any]:
     """Where a publication is made, as fields of its request."""
-    if isinstance(where, Shape):
-        if where == EVERYWHERE:
-            raise InvalidRequestError("a publication has a place")
-        try:
-            return publication_fields(where, geometry)
-        except ValueError as why:
-            raise InvalidRequestError(str(why)) from None
-    if not 2 <= len(where) <= 3:
-        raise InvalidRequestError("a place is two or three numbers")
-    if geometry == EARTH:
-        earth_point(*where)  # a ValueError, if it is none; degrees are sent as they were given
-        return dict(zip(("lon", "lat", "alt"), map(float, where), strict=False))
-    return publication_fields(point(*where))
+    if not isinstance(where, Shape):
+        if not 2 <= len(where) <= 3:
+            raise InvalidRequestError("a place is two or three numbers")
+        if geometry == EARTH:
+            earth_point(*where)  # a ValueError, if it is none; degrees are sent as they were given
+            return dict(zip(("lon", "lat", "alt"), map(float, where), strict=False))
+        where = point(*where)
+    if where == EVERYWHERE:
+        raise InvalidRequestError("a publication has a place")
+    try:
+        return publication_fields(where, geometry)
+    except ValueError as why:
+        raise InvalidRequestError(str(why)) from None
 
 
 def connect(

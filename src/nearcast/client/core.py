@@ -687,6 +687,11 @@ class ClientCore:
         if effect is not None:
             self._out.append(effect)
 
+    def _direct(self, connection: _Connection, kind: type[Struct], notice: Any) -> None:  # noqa: ARG002
+        message = self._order.direct(connection.number, notice)
+        if message is not None:
+            self._out.append(message)
+
     def _error(self, connection: _Connection, kind: type[Struct], notice: Any) -> None:
         if notice.id is None:
             self._tell(connection, kind, notice)
@@ -750,6 +755,7 @@ _HANDLERS: dict[type[Struct], _Handler] = {
     wire.DoneNotice: ClientCore._done,
     wire.ErrorNotice: ClientCore._error,
     wire.NearbyNotice: ClientCore._nearby,
+    wire.DirectNotice: ClientCore._direct,
     wire.InsideNotice: ClientCore._from_current,
     wire.EnterNotice: ClientCore._from_current,
     wire.LeaveNotice: ClientCore._from_current,

@@ -11,7 +11,14 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from nearcast.client.received import Change, Disconnected, FenceEvent, HandedOver, Message
+from nearcast.client.received import (
+    Change,
+    DirectMessage,
+    Disconnected,
+    FenceEvent,
+    HandedOver,
+    Message,
+)
 from nearcast.client_protocol.messages import (
     DroppedNotice,
     ErrorNotice,
@@ -170,8 +177,9 @@ class Told(Struct, frozen=True):
     notice: Disconnected | HandedOver | WithheldNotice | DroppedNotice | ErrorNotice
 
 
-# A Message is an effect too: deliver it to its subscriptions, and to who receives all.
+# Messages are effects too. One that was published is for its subscriptions, and for who receives
+# all; a direct message is for who receives those.
 ClientEffect: TypeAlias = (
     Connect | Disconnect | Ask | SetTimer | ClearTimer | Answered | Failed | Message
-    | Again | Changed | Welcomed | ServedAgain | SubscriptionEnded | Told | Ended
+    | DirectMessage | Again | Changed | Welcomed | ServedAgain | SubscriptionEnded | Told | Ended
 )  # fmt: skip

@@ -1,13 +1,17 @@
 """Messages as an application gets them: decoded, once, and those of a former node first."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from nearcast.client.effects import Again
-from nearcast.client.received import Entity, FenceEvent, Message
+from nearcast.client.received import DirectMessage, Entity, FenceEvent, Message
 from nearcast.client.recent_publications import RecentPublications
 from nearcast.client.subscription_state import SubscriptionState
 from nearcast.client_protocol import messages as wire
 from nearcast.space.motion import Time
+
+NO_SUBSCRIPTION = -1  # in place of the subscriptions that a publication is for
+_Deliver: TypeAlias = Callable[[int, Any], Message | DirectMessage | Again | None]
 
 
 class MessageOrder:
@@ -23,7 +27,8 @@ class MessageOrder:
         # After a handover: the connection that serves us, and from when on nobody else does. A new
         # node's time is never behind what the former one has delivered, whatever their clocks say.
         self.serving: tuple[int, Time] | None = None
-        self._held_back: list[tuple[int, Any]] = []
+        # Messages of the new node, each with what delivers it.
+        self._held_back: list[tuple[_Deliver, int, Any]] = []
         self._recent: RecentPublications | None = None
 
     def drop_duplicates(self, remembered: int) -> None:
@@ -31,10 +36,10 @@ class MessageOrder:
         if self._recent is None:
             self._recent = RecentPublications(remembered)
 
-    def release(self) -> list[Message | Again]:
+    def release(self) -> list[Message | DirectMessage | Again]:
         """The former node has sent everything: what the new one has sent in the meantime."""
         held_back, self.former, self._held_back = self._held_back, None, []
-        effects = [self.message(connection, notice) for connection, notice in held_back]
+        effects = [deliver(connection, notice) for deliver, connection, notice in held_back]
         return [effect for effect in effects if effect is not None]
 
     def message(self, connection: int, notice: Any) -> Message | Again | None:
@@ -48,7 +53,7 @@ class MessageOrder:
         ):
             return None
         if self.former is not None and connection != self.former:
-            self._held_back.append((connection, notice))
+            self._held_back.append((self.message, connection, notice))
             return None
         to, again = notice.to, False
         if self._recent is not None:
@@ -72,6 +77,18 @@ class MessageOrder:
                 if state is not None:
                     state.update_entity(message)
         return Again(message) if again else message
+
+    def direct(self, connection: int, notice: Any) -> DirectMessage | None:
+        """A direct message, likewise. Whichever node has it for us, it is delivered once."""
+        if self.former is not None and connection != self.former:
+            self._held_back.append((self.direct, connection, notice))
+            return None
+        if self._recent is not None and self._recent.add(notice.number, [NO_SUBSCRIPTION])[1]:
+            return None
+        payload = self._encoding.try_decode_payload(notice.payload)
+        return DirectMessage(
+            notice.source, notice.name, notice.number, notice.t, payload, notice.to
+        )
 
     def entity(self, state: wire.EntityState) -> Entity:
         """An entity as the application sees it."""

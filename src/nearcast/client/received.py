@@ -40,6 +40,17 @@ class Message(Struct, frozen=True):
         return place_shape(self)
 
 
+class DirectMessage(Struct, frozen=True):
+    """A message that an entity has sent to this client alone (`Client.send`)."""
+
+    source: int  # the entity that sent it
+    name: str  # its name
+    number: int  # of the message, unique on the node and in its cluster
+    t: Time  # when it was accepted: microseconds of Unix time by the node's clock
+    payload: Any  # None without one; an `Unreadable` if it cannot be decoded
+    to: str = ""  # the entity of this client that it is for (`publish(name=…)`); "": itself
+
+
 class Entity(Struct, frozen=True):
     """An entity and its retained state: what it last published with `retain`, and where."""
 

@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from nearcast.client_protocol import earth_json
 from nearcast.model.expressions import TIME, ExpressionParser
 from nearcast.model.subscription import Formula, Region
+from nearcast.space.earth import is_on_surface
 from nearcast.space.geojson import geojson_from_shape, shape_from_geojson
 from nearcast.space.motion import SECOND, Moving, Path, path
 from nearcast.space.outline_shapes import sector
@@ -126,6 +127,7 @@ def publication_fields(shape: Shape, geometry: Geometry = PLANE) -> dict[str, An
         return earth_json.earth_publication_fields(shape)
     if shape.outline is not None:
         raise ValueError("a publication in a plane is a point, a disc or a box")
+    refuse_earth_shape("a publication", shape)
     r, rx, ry, rz = extent_fields(shape)
     return {"x": shape.x, "y": shape.y, "z": shape.z, "r": r, "rx": rx, "ry": ry, "rz": rz}
 
@@ -135,6 +137,12 @@ def refuse_earth_fields(what: str, given: Any) -> None:
     for name, instead in _INSTEAD.items():
         if getattr(given, name, None) is not None:
             raise ValueError(f"this world is a plane: {what} has {instead} there, not {name}")
+
+
+def refuse_earth_shape(what: str, shape: Shape) -> None:
+    """Refuse a point or disc that was made of degrees: it would be millions of units away."""
+    if is_on_surface(shape.x, shape.y, shape.z):
+        raise ValueError(f"this world is a plane: {what} has x and y there, not lon and lat")
 
 
 _INSTEAD = {
@@ -230,6 +238,7 @@ def _area_from_moving(moving: Moving) -> Area:
     lasts = None if moving.duration is None else moving.duration / SECOND
     velocity, growth = moving.velocity, moving.growth
     if shape.outline is None:
+        refuse_earth_shape("an area", shape)
         return Area(
             shape.x, shape.y, shape.z, *extent_fields(shape), *velocity, *growth, lasts
         )  # fmt: skip

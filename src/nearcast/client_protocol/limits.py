@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
@@ -35,6 +35,10 @@ LONGEST_TTL = 30 * 86_400.0  # seconds
 LONGEST_DWELL = 30 * 86_400.0  # seconds
 FARTHEST_OFFSET = 100_000.0  # metres, from an entity on Earth to the area that follows it
 FARTHEST_PAIR = 100_000.0  # metres on Earth
+ALWAYS_EXACT = (
+    "a node evaluates every area at the moment of each publication, exactly: evolve is a choice of "
+    'clients of brokers (`join("brokers")`)'
+)
 PAIR_EVENT_NAMES: tuple[messages.FenceEventName, ...] = ("enter", "leave", "cross")
 LONGEST_LINE = 5_000_000.0  # metres: a corridor on Earth has a vertex for each km
 
@@ -94,6 +98,14 @@ def check_name(what: str, text: str, limits: Limits) -> None:
     if len(text) > limits.name:
         raise Refused(f"{what} has at most {limits.name} characters")
     check_text(what, text)
+
+
+def check_payload(payload: Raw, form: messages.Encoding, limits: Limits) -> None:
+    """Refused if it is too long, MalformedMessageError if somebody could not read it."""
+    if len(payload) > limits.payload:
+        raise Refused(f"a payload has at most {limits.payload} bytes")
+    if len(payload):
+        form.check_payload(payload)
 
 
 def check_ttl(request: messages.PublishRequest) -> None:
@@ -160,6 +172,8 @@ def subscribe_command(
     if request.linger is not None and not 0 <= request.linger <= LONGEST_LINGER:
         raise Refused(f"linger is from 0 to {LONGEST_LINGER:g} seconds, not {request.linger}")
     check_fence(request)
+    if request.evolve or request.interval is not None or request.threshold is not None:
+        raise Refused(ALWAYS_EXACT)
     if request.near is not None:
         _check_near(request, limits, geometry)
     if request.follow != "":

@@ -21,6 +21,7 @@ from msgspec.structs import astuple, fields
 from nearcast.client_protocol.geometry_json import Area, Geometry
 from nearcast.client_protocol.payloads import MAX_NESTING, Unreadable, is_json_value, nests_too_deep
 from nearcast.errors import MalformedMessageError
+from nearcast.model.evolution import EvolutionKind
 from nearcast.model.subscription import Value
 
 VERSION = 1
@@ -106,6 +107,8 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     no place, and `offset` is metres east and north.
     `near`: instead of an area, all pairs of entities on this channel that come within this distance
     of each other, and go apart again; such a subscription receives no messages.
+    `evolve`: how brokers follow an area that moves or a formula; periodic may have an `interval`,
+    cached a `threshold`, both in seconds. A node has no such choice: it is always exact.
     `rates`, `closest` and `budget` ask for less than everything; see `docs/reference/wire.md`.
     """
 
@@ -128,6 +131,9 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     follow_channel: str | None = None
     offset: list[float] = []
     near: float | None = None
+    evolve: EvolutionKind | Literal[""] = ""
+    interval: float | None = None
+    threshold: float | None = None
 
 
 class MoveRequest(Request, frozen=True, tag="move"):
@@ -181,6 +187,19 @@ class FencesRequest(Request, frozen=True, tag="fences"):
     features: list[dict[str, Any]] = []
     remove: list[FeatureId] = []
     replace: bool = False
+    id: int | None = None
+
+
+class SendRequest(Request, frozen=True, tag="send"):
+    """Send a message to one entity, wherever it is and whatever it subscribes to.
+
+    The clients that are this entity, or publish for it, get it as `direct`. Refused if there are
+    none. `name`: of an entity for which this client publishes, which is then the sender.
+    """
+
+    to: EntityKey
+    payload: Raw = NO_PAYLOAD
+    name: str = ""
     id: int | None = None
 
 
@@ -319,6 +338,17 @@ class FenceNotice(Notice, frozen=True, tag="fence"):
     other_state: EntityState | None = None  # with `enter`, `cross` and `inside`
 
 
+class DirectNotice(Notice, frozen=True, tag="direct"):
+    """A message that an entity has sent to this client alone."""
+
+    source: int = msgspec.field(name="from")
+    number: int  # of the message; publications of the node have other numbers
+    t: int  # microseconds of Unix time, by the node's clock
+    payload: Raw = NO_PAYLOAD
+    name: str = ""  # of the sender
+    to: str = ""  # the entity of this client that it is for; "": the client itself
+
+
 class NearbyNotice(Notice, frozen=True, tag="nearby"):
     """Answers `nearby`."""
 
@@ -367,12 +397,12 @@ class NodesNotice(Notice, frozen=True, tag="nodes"):
 
 REQUESTS: tuple[type[Request], ...] = (
     PublishRequest, JoinRequest, LeaveRequest, SubscribeRequest, MoveRequest, TuneRequest,
-    UnsubscribeRequest, NearbyRequest, WithdrawRequest, FencesRequest,
+    UnsubscribeRequest, NearbyRequest, WithdrawRequest, FencesRequest, SendRequest,
 )  # fmt: skip
 NOTICES: tuple[type[Notice], ...] = (
     MessageNotice, WelcomeNotice, DoneNotice, ErrorNotice, InsideNotice, EnterNotice, LeaveNotice,
     NearbyNotice, WithheldNotice, DroppedNotice, ByeNotice, MovedNotice,
-    NodesNotice, FenceNotice,
+    NodesNotice, FenceNotice, DirectNotice,
 )  # fmt: skip
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from nearcast.errors import KeyFileError, WireError
 from nearcast.model.subscription import NodeId
+from nearcast.node import Priority
 from nearcast.service.cluster.messages import CODEC, Credential, LinkRefused
 from nearcast.transport.identity import Identity
-from nearcast.transport.links import MESSAGE, Link, make_frame
+from nearcast.transport.links import MESSAGE, Link, WaitingFrame, make_frame
 from nearcast.transport.tls import TlsTransport
 
 LOG = logging.getLogger(__name__)
@@ -68,13 +69,15 @@ class ClusterLinks(TlsTransport):
         card = self.book.record(peer)
         return b"" if card is None else card.key
 
-    def _write(self, link: Link, frames: Iterable[bytes], first: tuple[bytes, ...] = ()) -> None:
+    def _write(
+        self, link: Link, frames: Iterable[WaitingFrame], first: tuple[bytes, ...] = ()
+    ) -> None:
         """The credential is the first frame on every link, as soon as we know who is there."""
         if link not in self._shown and (link.key or link.peer is not None):
             self._shown[link] = None
             theirs = link.key or self._key_of(link.peer or 0)
             shown = CODEC.encode(Credential(self._code(self.identity.key, theirs)))
-            frames = [shown, *frames]
+            frames = [(shown, Priority.UPKEEP, True), *frames]
         super()._write(link, frames, first)
 
     def _add_records(self, link: Link, frame: bytes) -> None:

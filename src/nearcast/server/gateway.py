@@ -2,8 +2,8 @@
 
 Publications wait for a moment, so that one flush reads and matches many and writes to each client
 once: a loop over a thousand frames costs a third of as many visits between other things. How long
-depends on what flushing costs: at low load it happens as soon as the loop has read what there
-is; when busy, a flush is followed by a pause of several times its own length, up to a bound.
+depends on what flushing costs: a flush is followed by a pause of half its own length, and when the
+node is busy of ten times that length, up to a bound. So messages wait where time is scarce.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import CloseCode
+from nearcast.client_protocol.geometry_json import PLANE
 from nearcast.columns import grow
 from nearcast.errors import MalformedMessageError, Refused
 from nearcast.matching.matcher import Integers
@@ -25,6 +26,7 @@ from nearcast.server import memory, request_cost
 from nearcast.server.access.failed_tokens import FailedTokens
 from nearcast.server.access.tokens import AccessControl, AccessDecision, Denied
 from nearcast.server.config import LimitSettings
+from nearcast.server.flush_rhythm import FlushRhythm
 from nearcast.server.http.connections import OpenConnections
 from nearcast.server.http.protocol import HttpError, HttpRequest
 from nearcast.server.metrics import Metrics
@@ -42,6 +44,7 @@ from nearcast.service.client_state import ClientState, FlushDeliveries
 from nearcast.service.connection import Connection
 from nearcast.service.effects import (
     CloseConnection,
+    DeliverDirect,
     DeliverFlush,
     DeliverMissed,
     Fault,
@@ -58,6 +61,7 @@ from nearcast.service.frames import (
     only_buildable,
     websocket_frame,
 )
+from nearcast.service.plain_publications import FEW, PREPAID
 from nearcast.service.realm import HOPS
 from nearcast.service.service import FLUSH, INTERNAL_ERROR, Service
 from nearcast.space.motion import SECOND, Time
@@ -70,7 +74,6 @@ INTERESTS = (
     messages.TuneRequest,
     messages.UnsubscribeRequest,
 )
-PAUSE_FACTOR = 10.0  # of a flush's own duration: flushing takes a tenth of the time
 WRITE_S = 4e-6  # what the kernel takes to send to one client, which it does after the flush
 TICK_S = 0.1
 TICKS_PER_SECOND = 10
@@ -95,21 +98,30 @@ class Gateway(ServiceHost):
         self.sessions: dict[Session, None] = {}  # all WebSocket connections, the oldest first
         self.connections = OpenConnections(limits, self.metrics)
         self._session_at: list[Session | None] = []  # by a client's place
-        # The same by a client's place: how to write, whether packed, messages and bytes written.
+        # The same by a client's place: how to write, whether packed, messages and bytes written;
+        # publications and their bytes that were read; and requests that its bucket has given for
+        # plain publications.
         self._writes: list[Callable[[bytes], None]] = []
         self._packed: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._sent: Integers = np.zeros(0, np.int64)
         self._sent_bytes: Integers = np.zeros(0, np.int64)
+        self._published: Integers = np.zeros(0, np.int64)
+        self._published_bytes: Integers = np.zeros(0, np.int64)
+        self._prepaid: Integers = np.zeros(0, np.int64)
         self._slow: dict[int, Session] = {}  # those of them who read too slowly
         self.queued = 0  # bytes that wait in the queues of all clients
         self._paused_reading: dict[Session, int] = {}  # whose reading is paused, until which tick
         self._read_work = 0  # since the last tick
-        self._unread: list[tuple[Session, bytes]] = []  # publications
+        # Publications that were not handled yet: their clients' places, and their frames.
+        self._unread: list[int] = []
+        self._unread_frames: list[bytes] = []
+        self._in_columns = service.realm.geometry == PLANE
         self._written = 0  # clients, in the present flush
         self._longest_frame, self._longest_pause = limits.frame, flush_s
         self._most_bytes = limits.bytes
         self._flush_timer: asyncio.Handle | None = None
         self._flush_not_before = self._first_waits_since = 0.0
+        self._rhythm = FlushRhythm(monotonic())
         self._ticks = 0
         self._rotate_at = monotonic() + ROTATE_S
         self.failed_tokens = FailedTokens()
@@ -192,8 +204,10 @@ class Gateway(ServiceHost):
             if self._read_work > request_cost.READ_BUDGET:
                 self._pause_reading(session, self._ticks + 1, frame, binary)
                 return
-        if binary and session.client is not None and messages.is_publish_frame(frame):
-            self._unread.append((session, frame))
+        client = session.client
+        if binary and client is not None and messages.is_publish_frame(frame):
+            self._unread.append(client.slot)
+            self._unread_frames.append(frame)
             if self._flush_timer is None:
                 self.schedule_flush()
             return
@@ -208,7 +222,7 @@ class Gateway(ServiceHost):
 
     def _forward(self, session: Session, frame: bytes, binary: bool) -> None:
         """A request of a client that another node serves now."""
-        if session.bucket.take() or session.bucket.fill(self.now() / SECOND):
+        if self._may_ask(session):
             self.forward(session, frame, binary)
         else:
             error = f"a client makes at most {session.bucket.rate} requests a second"
@@ -216,13 +230,59 @@ class Gateway(ServiceHost):
 
     def _handle_publications(self) -> None:
         """Handle the publications that were collected."""
-        if self._unread:
-            unread, self._unread = self._unread, []
-            for session, frame in unread:
-                try:
-                    self._handle_frame(session, frame, messages.MSGPACK)
-                except Exception:
-                    self._log_fault("a client could not be answered")
+        if not self._unread:
+            return
+        places, self._unread = self._unread, []
+        frames, self._unread_frames = self._unread_frames, []
+
+        def handle(which: int) -> None:
+            session = self._session_at[places[which]]
+            if session is not None:
+                self._handle_publication(session, frames[which])
+
+        if not self._in_columns or len(frames) < FEW or self.realm.is_behind:
+            for which in range(len(frames)):
+                handle(which)
+            return
+        slots = np.array(places)
+        plain = self.realm.publish_plain(slots, frames, self._prepaid, handle)
+        slots = slots[plain]
+        sizes = np.fromiter(map(len, frames), np.int64, len(frames))
+        np.add.at(self._published, slots, 1)
+        np.add.at(self._published_bytes, slots, sizes[plain])
+        for place in np.unique(slots[self._published_bytes[slots] > self._most_bytes]).tolist():
+            session = self._session_at[place]
+            if session is not None:
+                self._pause_reading(session, self._next_second())
+        if self._flush_timer is None:
+            self.schedule_flush()
+
+    def _handle_publication(self, session: Session, frame: bytes) -> None:
+        """Handle a publication that is not plain, and let those that follow be."""
+        try:
+            self._handle_frame(session, frame, messages.MSGPACK)
+        except Exception:
+            self._log_fault("a client could not be answered")
+        client = session.client
+        if client is None or session.limited or session.use is not None:
+            return  # what it publishes is looked at, or others take from the same bucket
+        if not self._prepaid[client.slot]:
+            self._prepaid[client.slot] = session.bucket.take_many(PREPAID)
+
+    def _return_prepaid(self, session: Session) -> None:
+        """What was taken of its bucket and not used is there again."""
+        if session.client is not None:
+            place = session.client.slot
+            session.bucket.charge(-int(self._prepaid[place]))
+            self._prepaid[place] = 0
+
+    def _may_ask(self, session: Session) -> bool:
+        """May it make one more request? Then that is counted."""
+        bucket = session.bucket
+        if bucket.take():
+            return True
+        self._return_prepaid(session)
+        return bucket.take() or bucket.fill(self.now() / SECOND)
 
     def _handle_frame(self, session: Session, frame: bytes, encoding: messages.Encoding) -> None:
         """Decode one request and carry it out. Errors are answered to this client alone."""
@@ -240,15 +300,17 @@ class Gateway(ServiceHost):
             if number is not None and not 0 <= number < messages.REQUEST_IDS_END:
                 number = None  # no answer could repeat it
                 raise Refused("an id is from 0 to 2**53 - 1")
-            if not session.bucket.take() and not session.bucket.fill(self.now() / SECOND):
+            if not self._may_ask(session):
                 raise Refused(f"a client makes at most {session.bucket.rate} requests a second")
             if type(request) is encoding.publish_class:
                 self.service.publish(session, request, encoding)
                 if self._flush_timer is None:
                     self.schedule_flush()
-                session.published += 1
-                session.published_bytes += len(frame)
-                if session.published_bytes > self._most_bytes:
+                assert session.client is not None
+                place = session.client.slot
+                self._published[place] += 1
+                self._published_bytes[place] += len(frame)
+                if self._published_bytes[place] > self._most_bytes:
                     self._pause_reading(session, self._next_second())
                 return
             kind = encoding.message_class(request)
@@ -259,6 +321,8 @@ class Gateway(ServiceHost):
             self._read_work += request_cost.parse_cost(kind, request)
             if kind is messages.JoinRequest:
                 self._join(session, request)
+            elif kind is messages.SendRequest:
+                self.apply(self.service.send(self.now(), session, request, encoding))
             else:
                 effects = self.service.request(self.now(), session, kind, request)
                 refused = bool(effects) and type(effects[0]) is Refuse
@@ -271,7 +335,8 @@ class Gateway(ServiceHost):
             session.send(messages.ErrorNotice(INTERNAL_ERROR, number))
         session.asked += 1
         session.asked_bytes += len(frame)
-        if session.asked_bytes + session.published_bytes > self._most_bytes:
+        published = self._published_bytes[session.client.slot] if session.client else 0
+        if session.asked_bytes + published > self._most_bytes:
             self._pause_reading(session, self._next_second())
 
     def _refuse(self, session: Session, error: messages.ErrorNotice) -> None:
@@ -374,6 +439,7 @@ class Gateway(ServiceHost):
             if session.grant is not None:
                 grant = access.renewed(session.grant)
                 if grant is not session.grant:
+                    self._return_prepaid(session)
                     self.apply(self.service.allow(self.now(), session, grant))
 
     def _join(self, session: Session, request: Any) -> None:
@@ -433,7 +499,9 @@ class Gateway(ServiceHost):
         self.connections.joined(session.raw)
         self._session_at[place] = session
         self._packed[place] = client.form.binary
-        self._sent[place] = self._sent_bytes[place] = 0
+        for column in (self._sent, self._sent_bytes, self._published, self._published_bytes):
+            column[place] = 0
+        self._prepaid[place] = 0
         session.joined(client)
         if session.paused:
             self.paused(session)
@@ -449,6 +517,9 @@ class Gateway(ServiceHost):
             size = clients + 64
             self._packed = grow(self._packed, size)
             self._sent, self._sent_bytes = grow(self._sent, size), grow(self._sent_bytes, size)
+            self._published = grow(self._published, size)
+            self._published_bytes = grow(self._published_bytes, size)
+            self._prepaid = grow(self._prepaid, size)
 
     # Publications.
 
@@ -483,7 +554,8 @@ class Gateway(ServiceHost):
         metrics.work, metrics.busy = accounts.work, accounts.refused
         metrics.cut_short = accounts.cut_short
         took = ended - began + WRITE_S * self._written
-        self._flush_not_before = ended + min(PAUSE_FACTOR * took, self._longest_pause)
+        pause = self._rhythm.pause_factor(ended) * took
+        self._flush_not_before = ended + min(pause, self._longest_pause)
         if self.realm.waiting:  # more than fits into one flush: first let the loop do other work
             self._first_waits_since = began
 
@@ -499,6 +571,14 @@ class Gateway(ServiceHost):
         session.write(message_frame(missed.publication, missed.t, form, list(missed.numbers)))
         ids = tuple(missed.subscriptions)
         self.record_delivery(missed.client, missed.publication.id, ids)
+
+    def on_deliver_direct(self, deliver: DeliverDirect) -> None:
+        """It is among the messages that may be dropped for a client that reads too slowly."""
+        session, notice = self._session(deliver.connection), deliver.notice
+        form = deliver.client.form
+        frame = websocket_frame(form, form.encode(notice))
+        queued = QueuedMessage(notice.source, "", False, notice.number, (), direct=True)
+        self._record_dropped(session, session.queue([frame], [queued]))
 
     def session_of(self, client: ClientState) -> Session | None:
         """The connection of this client, if it has one here."""
@@ -599,14 +679,18 @@ class Gateway(ServiceHost):
         session.sent += len(written)
         if session.served is not None:
             for one in written:
-                self.record_delivery(session.served, one.publication, one.subscriptions)
+                if one.direct and self.recording:
+                    entity = session.served.entity
+                    self.recording.recorder.direct_delivered(self.now(), entity, one.publication)
+                else:
+                    self.record_delivery(session.served, one.publication, one.subscriptions)
 
     def _record_dropped(self, session: Session, dropped: list[QueuedMessage]) -> None:
         self.metrics.dropped += len(dropped)
         if self.recording and session.served is not None:
             now, entity = self.now(), session.served.entity
             for one in dropped:
-                for _ in one.subscriptions:
+                for _ in one.subscriptions or (one.direct,):
                     self.recording.recorder.note(now, entity, "withheld", one.publication)
 
     # Timers.
@@ -672,10 +756,14 @@ class Gateway(ServiceHost):
             self.metrics.unrecorded = recording.writer.lost
 
     def _record_traffic(self, session: Session, client: ClientState) -> None:
-        published, published_bytes, asked, asked_bytes, sent, sent_bytes = session.counts()
-        sent += int(self._sent[client.slot])
-        sent_bytes += int(self._sent_bytes[client.slot])
-        self._sent[client.slot] = self._sent_bytes[client.slot] = 0
+        asked, asked_bytes, sent, sent_bytes = session.counts()
+        place = client.slot
+        sent += int(self._sent[place])
+        sent_bytes += int(self._sent_bytes[place])
+        published = int(self._published[place])
+        published_bytes = int(self._published_bytes[place])
+        for column in (self._sent, self._sent_bytes, self._published, self._published_bytes):
+            column[place] = 0
         session.bytes_in += published_bytes + asked_bytes
         session.bytes_out += sent_bytes
         self.metrics.requests += published + asked

@@ -34,6 +34,7 @@ from nearcast.service.client_state import AcceptedPublication
 from nearcast.service.connection import Connection
 from nearcast.service.effects import (
     CloseConnection,
+    DeliverDirect,
     DeliverFlush,
     Notify,
     Refuse,
@@ -130,6 +131,8 @@ class _InProcessHost(ServiceHost):
                 link.receive(messages.ErrorNotice(str(why), request.id))
             else:
                 self.schedule_flush()
+        elif isinstance(request, messages.SendRequest):
+            self.apply(self.service.send(self.now(), link, request, messages.MSGPACK))
         elif isinstance(request, messages.JoinRequest):
             self.apply(self.service.join(self.now(), link, request, EVERYTHING))
         else:
@@ -168,6 +171,12 @@ class _InProcessHost(ServiceHost):
                 message = _message(flushed.publications[index], flushed.t, to)
                 _link(connection).receive(message)
         self.realm.record_deliveries(self.now(), flushed)
+
+    def on_deliver_direct(self, deliver: DeliverDirect) -> None:
+        _link(deliver.connection).receive(deliver.notice)
+        if self.recording:
+            number, now = deliver.notice.number, max(self.now(), deliver.notice.t)
+            self.recording.recorder.direct_delivered(now, deliver.client.entity, number)
 
     def on_close_connection(self, close: CloseConnection) -> None:
         _link(close.connection).lost(close.reason)

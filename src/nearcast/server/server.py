@@ -18,6 +18,7 @@ from random import SystemRandom
 from signal import SIGHUP, SIGINT, SIGTERM
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import uvloop
 from msgspec import Raw
 
@@ -37,6 +38,7 @@ from nearcast.server.http.api import HttpApi
 from nearcast.server.http.connections import HTTP
 from nearcast.server.http.protocol import HttpConnection, HttpError, HttpRequest
 from nearcast.server.session import Session
+from nearcast.service.frames import delivery_frames
 from nearcast.service.realm import Realm
 from nearcast.service.service import Service
 from nearcast.storage import AnyPath, locate
@@ -251,6 +253,10 @@ def warm_up() -> None:
         flushed = realm.flush(t * 1_000_000)
         realm.record_deliveries(flushed.t, flushed)
         realm.tick(t * 1_000_000 + 1)
+    frame = messages.MSGPACK.encode(messages.PublishRequest(0.0, 0.0, Raw(b"\x01")))
+    slots, every = np.array([one.slot for one in clients]), np.ones(len(clients), np.int64)
+    realm.publish_plain(slots, [frame, frame], every, lambda _: None)
+    delivery_frames(realm.flush(5_000_000), realm.numbers, every == 1)
     recorder.close()
 
 

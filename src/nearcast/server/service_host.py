@@ -14,6 +14,7 @@ from nearcast.service.connection import Connection
 from nearcast.service.effects import (
     CloseConnection,
     Counted,
+    DeliverDirect,
     DeliverFlush,
     DeliverMissed,
     Fault,
@@ -48,6 +49,7 @@ class ServiceHost:
             Notify: self.on_notify,
             DeliverFlush: self.on_deliver_flush,
             DeliverMissed: self.on_deliver_missed,
+            DeliverDirect: self.on_deliver_direct,
             Serve: self.on_serve,
             StopServing: self.on_stop_serving,
             CloseConnection: self.on_close_connection,
@@ -148,6 +150,9 @@ class ServiceHost:
         raise NotImplementedError
 
     def on_deliver_missed(self, missed: DeliverMissed) -> None:
+        raise NotImplementedError
+
+    def on_deliver_direct(self, deliver: DeliverDirect) -> None:
         raise NotImplementedError
 
     def on_serve(self, serve: Serve) -> None:

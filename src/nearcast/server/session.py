@@ -58,6 +58,7 @@ class QueuedMessage(Struct, frozen=True, gc=False):
     retain: bool
     publication: int
     subscriptions: tuple[int, ...]
+    direct: bool = False  # a direct message, which is for no subscription
 
 
 def trim_queue(
@@ -132,9 +133,9 @@ class Session(WebSocketEndpoint, Connection):
         self.gateway = gateway
         self.token = token  # as the connection brought it; that of the join counts before it
         self.served: ClientState | None = None  # the client that it serves, or served last
-        # Recorded once a second: copies and bytes of publications, of other requests, and of all
-        # that was written.
-        self.published = self.published_bytes = self.asked = self.asked_bytes = 0
+        # Recorded once a second: number and bytes of requests other than publications, and of all
+        # that was written but for deliveries, which the gateway counts.
+        self.asked = self.asked_bytes = 0
         self.sent = self.sent_bytes = 0
         self.bytes_in = self.bytes_out = 0  # since it joined, up to the last second
         # While the transport is full.
@@ -310,12 +311,9 @@ class Session(WebSocketEndpoint, Connection):
         self.token = ""
         self._timer.cancel()
 
-    def counts(self) -> tuple[int, int, int, int, int, int]:
+    def counts(self) -> tuple[int, int, int, int]:
         """Counts since the last call, which resets them."""
-        counts = (
-            self.published, self.published_bytes, self.asked, self.asked_bytes,
-            self.sent, self.sent_bytes,
-        )  # fmt: skip
-        self.published = self.published_bytes = self.asked = self.asked_bytes = 0
+        counts = self.asked, self.asked_bytes, self.sent, self.sent_bytes
+        self.asked = self.asked_bytes = 0
         self.sent = self.sent_bytes = 0
         return counts

@@ -4,7 +4,7 @@ Clients and subscriptions have *slots*: dense numbers that index columns and are
 numbers in the trace (entities, subscriptions, publications) are never used again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -18,7 +18,7 @@ from nearcast.model import commands
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.space.motion import Time
-from nearcast.space.shapes import Shape
+from nearcast.space.shapes import POINT, Shape
 
 NO_SLOT = -1  # in place of the slot of an entity on another node
 
@@ -134,6 +134,66 @@ class AcceptedPublication(Struct, eq=False, gc=False):  # it is in no reference 
         return self.form.translate_payload(self.request.payload, form)
 
 
+class AcceptedPublications(Sequence[AcceptedPublication]):
+    """Publications in the order in which they were accepted.
+
+    Plain ones (`plain_publications`) are kept as their frames, and made when somebody looks at
+    them; mostly nobody does.
+    """
+
+    def __init__(self, accepted: Iterable[AcceptedPublication] = ()) -> None:
+        self._items: list[AcceptedPublication | bytes] = []
+        self._clients: list[ClientState] = []
+        self.ids: list[int] = []
+        for one in accepted:
+            self.append(one)
+
+    def append(self, accepted: AcceptedPublication) -> None:
+        self._items.append(accepted)
+        self._clients.append(accepted.client)
+        self.ids.append(accepted.id)
+
+    def append_plain(
+        self, clients: Sequence[ClientState], frames: Sequence[bytes], first: int
+    ) -> None:
+        """Plain publications of these clients, numbered from `first` on."""
+        self._items += frames
+        self._clients += clients
+        self.ids += range(first, first + len(frames))
+
+    def with_others(self, others: Iterable[AcceptedPublication]) -> "AcceptedPublications":
+        """These, and then the others."""
+        both = AcceptedPublications()
+        both._items, both._clients, both.ids = self._items[:], self._clients[:], self.ids[:]
+        for one in others:
+            both.append(one)
+        return both
+
+    def made(self) -> list[AcceptedPublication]:
+        """All that are not plain, and those that somebody has looked at."""
+        return [one for one in self._items if type(one) is AcceptedPublication]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> AcceptedPublication: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[AcceptedPublication]: ...
+    def __getitem__(
+        self, index: int | slice
+    ) -> AcceptedPublication | Sequence[AcceptedPublication]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self._items)))]
+        item = self._items[index]
+        if isinstance(item, bytes):
+            form = messages.MSGPACK
+            item = self._items[index] = AcceptedPublication(
+                self._clients[index], self.ids[index], POINT, form.decode_request(item), form
+            )
+        return item
+
+
 class LazyPublications(Sequence[Publication]):
     """Builds a `Publication` only when a filter reads it; most are never read."""
 
@@ -170,16 +230,26 @@ class FlushDeliveries(Struct, frozen=True):
     subscription: Integers  # its slot
     ids: Integers  # of the publications
     own: int = 0  # so many of the publications, the first ones, are of clients of this node
+    # For those that are plain: the rows of all, and the frames that they came in.
+    table: NDArray[np.void] | None = None
+    data: bytes = b""
 
     def __len__(self) -> int:
         return len(self.client)
 
     def only(self, kept: NDArray[np.bool_]) -> "FlushDeliveries":
         """These pairs alone."""
-        return FlushDeliveries(
-            self.t, self.publications, self.client[kept], self.publication[kept],
-            self.subscription[kept], self.ids, self.own,
+        return replace(
+            self, client=self.client[kept], publication=self.publication[kept],
+            subscription=self.subscription[kept],
         )  # fmt: skip
+
+    def looked_at(self) -> Sequence[AcceptedPublication]:
+        """The publications, but for plain ones that nobody has looked at."""
+        all_of_them = self.publications
+        if isinstance(all_of_them, AcceptedPublications):
+            return all_of_them.made()
+        return all_of_them
 
     def numbers(self, which: Any = slice(None)) -> Integers:
         """The publications' numbers in the trace, of these pairs or of all."""
@@ -187,10 +257,20 @@ class FlushDeliveries(Struct, frozen=True):
         return numbers
 
 
-def publication_ids(accepted: Sequence[AcceptedPublication]) -> Integers:
-    """The numbers of this node's publications: consecutive, unless a flush left some waiting."""
-    count = len(accepted)
-    first = accepted[0].id if count else 0
-    if not count or accepted[-1].id - first == count - 1:
-        return np.arange(first, first + count)
-    return np.fromiter((one.id for one in accepted), np.int64, count)
+def sort_deliveries(
+    t: Time, accepted: AcceptedPublications, clients: Integers, publication: Integers,
+    subscription: Integers,
+) -> FlushDeliveries:  # fmt: skip
+    """The deliveries of these pairs, sorted by client, publication and subscription: as one integer
+    for each. `clients` is by a subscription's slot."""
+    for_subscription = len(clients).bit_length()
+    for_publication = len(accepted).bit_length()
+    pairs = (clients[subscription] << for_publication) | publication
+    pairs = (pairs << for_subscription) | subscription
+    pairs.sort()
+    subscription = pairs & ((1 << for_subscription) - 1)
+    pairs >>= for_subscription
+    publication = pairs & ((1 << for_publication) - 1)
+    pairs >>= for_publication
+    ids = np.array(accepted.ids, np.int64)
+    return FlushDeliveries(t, accepted, pairs, publication, subscription, ids)

@@ -1,5 +1,7 @@
 """The connections of a node's clients, as the service knows them: who is served by which."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import asdict
 
 from nearcast.client_protocol import messages
@@ -8,7 +10,8 @@ from nearcast.client_protocol.limits import Limits
 from nearcast.node import Outbox
 from nearcast.service.client_state import ClientState
 from nearcast.service.connection import Connection
-from nearcast.service.effects import Reply, Serve, StopServing
+from nearcast.service.effects import DeliverDirect, Reply, Serve, StopServing
+from nearcast.service.recipients import AcceptedDirect
 from nearcast.space.motion import Time
 
 
@@ -61,6 +64,20 @@ class Connections:
             geometry=self._geometry,
         )  # fmt: skip
         self.reply(connection, welcome)
+
+    def deliver_direct(
+        self, message: AcceptedDirect, recipients: Iterable[ClientState]
+    ) -> list[ClientState]:
+        """Deliver it to the clients that are these entities or publish for them, once each, as far
+        as they have a connection. Returns these clients."""
+        found: dict[Connection, ClientState] = {}
+        for recipient in recipients:
+            client = recipient.owner or recipient
+            connection = self.of(client)
+            if connection is not None and connection not in found:
+                found[connection] = client
+                self._out.put(DeliverDirect(connection, client, message.notice(recipient)))
+        return list(found.values())
 
     def set_urls(self, urls: list[str]) -> None:
         """Tell all clients the addresses of the other nodes, if they have changed."""

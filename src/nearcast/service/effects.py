@@ -53,6 +53,14 @@ class DeliverMissed(Effect, frozen=True, eq=False):
     subscriptions: Sequence[SubscriptionId]
 
 
+class DeliverDirect(Effect, frozen=True, eq=False):
+    """Deliver a direct message to one client, in its encoding."""
+
+    connection: Connection
+    client: ClientState
+    notice: messages.DirectNotice
+
+
 class Serve(Effect, frozen=True, eq=False):
     """From now on this connection serves this client."""
 

@@ -26,10 +26,15 @@ from numpy.typing import NDArray
 from nearcast.client_protocol import messages
 from nearcast.columns import grow
 from nearcast.matching.matcher import EvaluationCost, Integers
-from nearcast.service.client_state import AcceptedPublication, ClientState
-from nearcast.service.retained_state import PublicationTable, clear_retain
+from nearcast.service.client_state import AcceptedPublication, AcceptedPublications, ClientState
+from nearcast.service.retained_state import (
+    NOT_PLAIN,
+    PUBLICATION_DTYPE,
+    PublicationTable,
+    clear_retain,
+)
 
-FLUSH_STEPS = 2_000_000  # steps of one flush: about 20 ms
+FLUSH_STEPS = 4_000_000  # steps of one flush: about 40 ms
 PUBLICATION_STEPS = 500  # steps for each
 BYTES_PER_STEP = 16  # of its payload that cost a step
 DELIVERY_STEPS = 40  # and for each subscription that hears it
@@ -214,6 +219,18 @@ class Backlog:
             queue.tag = max(queue.tag, self._virtual) + queue.price
         queue.waiting.append((accepted, row))
         self._count += 1
+
+    def exchange(
+        self, accepted: AcceptedPublications, table: PublicationTable, accounts: Accounts
+    ) -> tuple[AcceptedPublications, PublicationTable]:
+        """Adds these, and takes what is published in this flush, with its rows."""
+        table["payload"] = NOT_PLAIN  # what waits longer outlives the frames
+        rows, size = table.tobytes(), PUBLICATION_DTYPE.itemsize
+        for i, one in enumerate(accepted):
+            self.add(one, rows[i * size : (i + 1) * size], accounts)
+        taken = self.take(accounts)
+        table = np.frombuffer(bytearray().join([row for _, row in taken]), PUBLICATION_DTYPE)
+        return AcceptedPublications(one for one, _ in taken), table
 
     def take(self, accounts: Accounts) -> list[tuple[AcceptedPublication, bytes]]:
         """What is published in this flush, in the order in which it was accepted."""

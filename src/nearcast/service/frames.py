@@ -1,27 +1,31 @@
 """Publications as WebSocket frames: each is built once for all clients that get the same bytes.
 
 Clients get the same bytes if they use the same encoding and the same subscription numbers, which is
-nearly always so. No Python object is made for a delivery: columns of `FlushDeliveries` become
-indices of frames, and a client's share is one slice.
+nearly always so. No Python object is made for a delivery, nor for a plain publication: columns of
+`FlushDeliveries` become indices of frames, and a client's share is one slice.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 from msgspec import Struct
+from numba import njit
 from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
 from nearcast.matching.matcher import Integers
 from nearcast.service.client_state import AcceptedPublication, FlushDeliveries
+from nearcast.service.retained_state import NOT_PLAIN
 from nearcast.space.motion import Time
 from nearcast.space.shapes import POINT
 
 BuildFrame: TypeAlias = Callable[[int, bool, list[int]], bytes]  # publication, packed?, numbers
 
 _pack = msgspec.msgpack.Encoder().encode
+LONGEST_HEAD = 80  # bytes of a frame with a plain publication, besides its payload
 _MESSAGE = messages.NOTICES.index(messages.MessageNotice) + 1
 
 
@@ -95,19 +99,19 @@ def delivery_frames(
     first[1:] = (client[1:] != client[:-1]) | (publication[1:] != publication[:-1])
     begins = np.flatnonzero(first)
     whose, what = client[begins], publication[begins]
-    build = frame_builder(deliveries.publications, deliveries.t)
-    built, frame = _single_frames(what, packed[whose], number[begins], build)
+    wanted, which = _wanted_frames(what, packed[whose], number[begins])
+    merged: list[tuple[int, bool, tuple[int, ...]]] = []
     if len(begins) < len(client):
-        _merge_subscriptions(
-            np.append(begins, len(client)), number, what, packed[whose], build, built, frame
-        )
+        bounds = np.append(begins, len(client))
+        merged = _merge_subscriptions(bounds, number, what, packed[whose], len(wanted), which)
+    built = _build_frames(deliveries, wanted, merged)
     starts = np.flatnonzero(np.append(True, whose[1:] != whose[:-1]))
     lengths = np.fromiter(map(len, built), np.int64, len(built))
     return DeliveryFrames(
         whose[starts],
         np.append(starts, len(whose)),
-        np.add.reduceat(lengths[frame], starts),
-        np.array(built, object)[frame].tolist(),
+        np.add.reduceat(lengths[which], starts),
+        np.array(built, object)[which].tolist(),
         what,
     )
 
@@ -131,35 +135,147 @@ def only_buildable(
     return deliveries.only(kept), len({code >> 1 for code in failed})
 
 
-def _single_frames(
-    what: Integers, packed: NDArray[np.bool_], number: Integers, build: BuildFrame
-) -> tuple[list[bytes], Integers]:
-    """Frames with one subscription number each, and the frame of each delivery."""
+def _wanted_frames(
+    what: Integers, packed: NDArray[np.bool_], number: Integers
+) -> tuple[Integers, Integers]:
+    """The frames that deliveries need: rows of publication, packed?, subscription number; and the
+    frame of each delivery."""
     codes = what * 2 + packed
     if (number == number[0]).all():
-        one = [int(number[0])]
         used = np.zeros(int(codes.max()) + 1, np.bool_)
         used[codes] = True
         distinct = np.flatnonzero(used)
         where = np.cumsum(used) - 1
-        return [build(code >> 1, code & 1 == 1, one) for code in distinct.tolist()], where[codes]
-    pairs, frame = np.unique(np.stack((codes, number), 1), axis=0, return_inverse=True)
-    return [build(code >> 1, code & 1 == 1, [n]) for code, n in pairs.tolist()], frame
+        same = np.full(len(distinct), number[0])
+        return np.stack((distinct >> 1, distinct & 1, same), 1), where[codes]
+    pairs, which = np.unique(np.stack((codes, number), 1), axis=0, return_inverse=True)
+    return np.stack((pairs[:, 0] >> 1, pairs[:, 0] & 1, pairs[:, 1]), 1), which
 
 
 def _merge_subscriptions(
     bounds: Integers, number: Integers, what: Integers, packed: NDArray[np.bool_],
-    build: BuildFrame, built: list[bytes], frame: Integers,
-) -> None:  # fmt: skip
-    """Where several subscriptions of a client match, one frame names them all."""
+    others: int, which: Integers,
+) -> list[tuple[int, bool, tuple[int, ...]]]:  # fmt: skip
+    """Where several subscriptions of a client match, one frame names them all.
+
+    Gives these frames; they are numbered from `others` on.
+    """
     known: dict[tuple[int, bool, tuple[int, ...]], int] = {}
     for delivery in np.flatnonzero(np.diff(bounds) > 1).tolist():
         several = tuple(number[bounds[delivery] : bounds[delivery + 1]].tolist())
         key = (int(what[delivery]), bool(packed[delivery]), several)
-        if key not in known:
-            known[key] = len(built)
-            built.append(build(key[0], key[1], list(several)))
-        frame[delivery] = known[key]
+        which[delivery] = known.setdefault(key, others + len(known))
+    return list(known)
+
+
+def _build_frames(
+    deliveries: FlushDeliveries,
+    wanted: Integers,
+    merged: list[tuple[int, bool, tuple[int, ...]]],
+) -> list[bytes]:
+    """Plain publications (`plain_publications`) are built by a compiled loop, others one by one."""
+    build, table = frame_builder(deliveries.publications, deliveries.t), deliveries.table
+    plain = np.zeros(len(wanted), np.bool_)
+    if table is not None:
+        plain = (wanted[:, 1] == 1) & (table["payload"][wanted[:, 0]] != NOT_PLAIN)
+    if table is not None and plain.any():
+        frames = _plain_frames(deliveries, table, wanted[plain])
+        if not plain.all():
+            quick = iter(frames)
+            frames = [
+                next(quick) if is_plain else build(one, binary == 1, [number])
+                for is_plain, (one, binary, number) in zip(
+                    plain.tolist(), wanted.tolist(), strict=True
+                )
+            ]
+    else:
+        frames = [build(one, binary == 1, [number]) for one, binary, number in wanted.tolist()]
+    return frames + [build(one, binary, list(several)) for one, binary, several in merged]
+
+
+def _plain_frames(
+    deliveries: FlushDeliveries, table: NDArray[np.void], which: Integers
+) -> list[bytes]:
+    sizes = table["size"][which[:, 0]]
+    room = np.empty(int(sizes.sum()) + LONGEST_HEAD * len(which), np.uint8)
+    came_in = np.frombuffer(deliveries.data, np.uint8)
+    ends = _build_plain(table, deliveries.ids, deliveries.t, came_in, which, room)
+    data, ends = room[: ends[-1]].tobytes(), ends.tolist()
+    return [data[first:last] for first, last in pairwise([0, *ends])]
+
+
+@njit(cache=True)
+def _build_plain(table: Any, ids: Any, t: int, data: Any, which: Any, out: Any) -> Integers:
+    """What `message_frame` makes of plain publications; where each frame ends."""
+    ends = np.zeros(len(which), np.int64)
+    number = np.zeros(1)
+    bits = number.view(np.uint64)
+    at = 0
+    for k in range(len(which)):
+        row = table[which[k, 0]]
+        fields = 9 if row.retain else 8 if row.size else 7
+        source, publication = row.entity, ids[which[k, 0]]
+        size = 21 + row.size + (fields == 9) + (fields == 9 and row.size == 0)
+        size += _int_size(which[k, 2]) + _int_size(source) + _int_size(publication) + _int_size(t)
+        out[at] = 0x82
+        if size < 126:
+            out[at + 1] = size
+            at += 2
+        elif size < 65_536:
+            out[at + 1], out[at + 2], out[at + 3] = 126, size >> 8, size & 0xFF
+            at += 4
+        else:
+            out[at + 1] = 127
+            for shift in range(8):
+                out[at + 2 + shift] = (size >> (56 - 8 * shift)) & 0xFF
+            at += 10
+        out[at], out[at + 1], out[at + 2] = 0x90 | fields, _MESSAGE, 0x91
+        at = _put_int(out, at + 3, which[k, 2])
+        at = _put_int(out, at, source)
+        at = _put_int(out, at, publication)
+        at = _put_int(out, at, t)
+        for axis in range(2):
+            number[0] = row.centre[axis]
+            out[at] = 0xCB
+            for shift in range(8):
+                out[at + 1 + shift] = (bits[0] >> np.uint64(56 - 8 * shift)) & np.uint64(0xFF)
+            at += 9
+        for byte in range(row.size):
+            out[at + byte] = data[row.payload + byte]
+        at += row.size
+        if fields == 9:
+            if not row.size:
+                out[at] = 0xC0
+                at += 1
+            out[at] = 0xC3
+            at += 1
+        ends[k] = at
+    return ends
+
+
+@njit(cache=True)
+def _int_size(value: int) -> int:
+    """The bytes of an integer in MessagePack that is not negative."""
+    if value < 0x80:
+        return 1
+    if value < 0x100:
+        return 2
+    if value < 0x10000:
+        return 3
+    return 5 if value < 0x100000000 else 9
+
+
+@njit(cache=True)
+def _put_int(out: Any, at: int, value: int) -> int:
+    """Writes an integer as MessagePack does, and gives where the next value begins."""
+    size = _int_size(value)
+    if size == 1:
+        out[at] = value
+        return at + 1
+    out[at] = 0xCC if size == 2 else 0xCD if size == 3 else 0xCE if size == 5 else 0xCF
+    for byte in range(size - 1):
+        out[at + 1 + byte] = (value >> (8 * (size - 2 - byte))) & 0xFF
+    return at + size
 
 
 def frame_builder(accepted: Sequence[AcceptedPublication], t: Time) -> BuildFrame:

@@ -8,11 +8,13 @@ one. So deliveries are exactly what the trace says they should be, and matching 
 What `flush` returns refers to slots, which are used again: read it before the next request.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import EARTH, PLANE, Geometry
@@ -20,6 +22,7 @@ from nearcast.client_protocol.limits import (
     Limits,
     as_refusal,
     check_name,
+    check_payload,
     check_subscription_number,
     check_ttl,
     checked_region,
@@ -29,7 +32,6 @@ from nearcast.client_protocol.limits import (
     relative_region,
     subscribe_command,
 )
-from nearcast.client_protocol.payloads import MAX_NESTING
 from nearcast.columns import SlotAllocator, grow
 from nearcast.errors import Busy, Refused
 from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matcher
@@ -43,22 +45,23 @@ from nearcast.service.client_state import (
     ClientState,
     FlushDeliveries,
     ThrottleOptions,
-    publication_ids,
+    sort_deliveries,
 )
 from nearcast.service.fair_queueing import Accounts, Backlog
 from nearcast.service.fence_groups import fence_options
 from nearcast.service.fence_sets import FenceSet, PreparedFences
-from nearcast.service.flush_input import FlushInput
+from nearcast.service.flush_input import FlushInput, WaitingPublications
 from nearcast.service.following import Following, follow_options
 from nearcast.service.live_fences import LiveFences
 from nearcast.service.path_legs import PathLegs
+from nearcast.service.plain_publications import read_plain
+from nearcast.service.recipients import AcceptedDirect, Recipients, check_recipient
 from nearcast.service.retained_state import (
-    PUBLICATION_DTYPE,
+    NOT_PLAIN,
     PublicationTable,
     RetainedState,
     RetainedStates,
     altitude_outlines,
-    clear_retain,
     pack_publication,
     publication_batch,
 )  # fmt: skip
@@ -105,6 +108,7 @@ class Realm:
             earth_publication_shape if geometry == EARTH else publication_shape
         )
         self.clients: list[ClientState | None] = []  # by slot
+        self.recipients = Recipients()
         self.entities: Integers = np.zeros(INITIAL_SLOTS, np.int64)  # by client slot
         # By subscription slot: the client's number of it, its number in the trace, its client's
         # slot, and its slot in `Throttle`.
@@ -117,8 +121,7 @@ class Realm:
         self._flushed: Time = -1
         self._client_slots, self._subscription_slots = SlotAllocator(), SlotAllocator()
         self._next_entity = self._next_subscription = self._next_publication = entities_from
-        self._waiting: list[AcceptedPublication] = []
-        self._waiting_rows = bytearray()  # the same, as rows of PUBLICATION_DTYPE
+        self._waiting = WaitingPublications()
         self._on_channels = False  # are some of them on another channel than the default one?
         self._attributed = False  # have some of them attributes?
         self._path_legs = PathLegs()
@@ -137,7 +140,12 @@ class Realm:
     @property
     def waiting(self) -> int:
         """How many publications wait for the next flush."""
-        return len(self._waiting) + len(self._backlog)
+        return len(self._waiting.accepted) + len(self._backlog)
+
+    @property
+    def is_behind(self) -> bool:
+        """Have flushes left publications waiting?"""
+        return bool(self._backlog)
 
     def publications_waiting(self, client: ClientState) -> int:
         """How many of its publications earlier flushes have left waiting."""
@@ -162,11 +170,15 @@ class Realm:
         if client.slot == len(self.entities):
             self.entities = grow(self.entities, len(self.entities) + 1)
         self.clients[client.slot], self.entities[client.slot] = client, client.entity
+        self._states.clear_plain_feed(client.slot)
+        self.recipients.add(client)
         self.accounts.open(client.slot)
         return client
 
     def _free_client(self, client: ClientState) -> None:
+        self.recipients.remove(client)
         self.clients[client.slot] = None
+        self._states.clear_plain_feed(client.slot)
         self._client_slots.give(client.slot)
 
     def leave(self, now: Time, client: ClientState, ends_all: bool = False) -> None:
@@ -398,16 +410,7 @@ class Realm:
             where = self._publication_shape(request, self.limits)
             payload, attributes = request.payload, request.attributes
             size = len(payload)
-            if size:
-                if size > self.limits.payload:
-                    raise Refused(f"a payload has at most {self.limits.payload} bytes")
-                if size > MAX_NESTING:
-                    form.check_payload(payload)
-                else:  # most are small, and this costs least
-                    try:
-                        form.decode_value(payload)
-                    except messages.DECODE_ERRORS:
-                        form.check_payload(payload)
+            check_payload(payload, form, self.limits)
             if attributes:
                 check_attributes(attributes)
             if request.ttl is not None:
@@ -418,6 +421,8 @@ class Realm:
             feed = publisher.feeds.get(channel)
             if feed is None:
                 feed = self._new_feed(publisher, channel)
+            if publisher is client and not channel:
+                self._states.set_plain_feed(client.slot, feed)
         except ValueError as why:
             raise as_refusal(why) from None
         if channel:
@@ -430,11 +435,69 @@ class Realm:
             self._fences.advance(self.now)
         number = self._next_publication
         self._next_publication += 1
-        self._waiting.append(AcceptedPublication(publisher, number, where[0], request, form))
-        self._waiting_rows += pack_publication(
-            publisher.entity, client.entity, client.slot, feed, size, request.retain, *where
+        self._waiting.add(
+            AcceptedPublication(publisher, number, where[0], request, form),
+            pack_publication(
+                publisher.entity, client.entity, client.slot, feed, size, request.retain, *where
+            ),
         )
         return number
+
+    def publish_plain(
+        self, slots: Integers, frames: Sequence[bytes], credit: Integers,
+        otherwise: Callable[[int], None],
+    ) -> NDArray[np.bool_]:  # fmt: skip
+        """Accepts many publications of the clients in these slots, as far as they are plain.
+
+        `credit` is by client slot: how many it may make. `otherwise` is called for each that is
+        not plain, with its place among the frames, in their order. Gives which were plain.
+        """
+        clients = [self.clients[slot] for slot in slots.tolist()]
+        data = b"".join(frames)
+        rows = read_plain(
+            data, np.fromiter(map(len, frames), np.int64, len(frames)), slots,
+            entities=self.entities, feeds=self._states.plain_feeds, credit=credit,
+            longest_payload=self.limits.payload, may_retain=not len(self._expiry),
+        )  # fmt: skip
+        plain: NDArray[np.bool_] = rows["payload"] != NOT_PLAIN
+        rows["payload"][plain] += len(self._waiting.data)
+        self._waiting.data += data
+        first = 0
+        for other in [*np.flatnonzero(~plain).tolist(), len(frames)]:
+            if first < other:
+                whose: Any = clients[first:other]  # all have a client: they have published before
+                number = self._next_publication
+                self._waiting.add_plain(whose, frames[first:other], rows[first:other], number)
+                self._next_publication += other - first
+            if other < len(frames):
+                otherwise(other)
+            first = other + 1
+        return plain
+
+    def send(
+        self, now: Time, client: ClientState, request: messages.SendRequest, form: messages.Encoding
+    ) -> AcceptedDirect:
+        """Accepts a direct message; the service delivers it at once."""
+        with refuse_value_errors():
+            check_recipient(request.to, self.limits)
+            check_payload(request.payload, form, self.limits)
+        sender = client.entities.get(request.name) if request.name else client
+        if sender is None:
+            raise Refused(f"you do not speak for {request.name[:64]!a}")
+        self._advance_to(now)
+        number = self._next_publication
+        self._next_publication += 1
+        return AcceptedDirect(
+            number, sender.entity, sender.name, self.now, request.to, request.payload, form
+        )
+
+    def record_direct(self, message: AcceptedDirect, recipients: Iterable[int]) -> None:
+        """Records which entities a direct message is for."""
+        if self._recorder:
+            for entity in recipients:
+                self._recorder.direct_sent(
+                    message.t, message.source, message.number, entity, len(message.payload)
+                )
 
     def _replace_departed(self, client: ClientState, channel: str, age: Age = LATEST) -> None:
         """What those of the same name who have left retain there ends, if it is older."""
@@ -478,9 +541,7 @@ class Realm:
 
     def _unretain(self, client: ClientState, channel: str) -> None:
         """What still waits is published later: it is delivered, but not retained."""
-        for slot, one in enumerate(self._waiting):
-            if one.unretain(client, channel):
-                clear_retain(self._waiting_rows, slot)
+        self._waiting.unretain(client, channel)
         self._backlog.unretain(client, channel)
 
     def _new_feed(self, client: ClientState, channel: str) -> int:
@@ -499,29 +560,20 @@ class Realm:
 
     def take_flush(self) -> FlushInput:
         """Takes what the next flush publishes; the rest stays."""
-        accepted, table = self._next_publications()
+        accepted, table = self._waiting.accepted, self._waiting.table()
+        if self._backlog or not self.accounts.fits(table):
+            accepted, table = self._backlog.exchange(accepted, table, self.accounts)
         channels = [one.request.channel for one in accepted] if self._on_channels else None
         attributes = [one.request.attributes for one in accepted] if self._attributed else None
         outlines = altitude_outlines(accepted) if self.geometry == EARTH else None
         if not self._backlog:
             self._on_channels = self._attributed = False
-        return FlushInput(accepted, table, channels, attributes, outlines)
-
-    def _next_publications(self) -> tuple[Sequence[AcceptedPublication], PublicationTable]:
-        accepted, table = self._waiting, np.frombuffer(self._waiting_rows, PUBLICATION_DTYPE)
-        self._waiting, self._waiting_rows = [], bytearray()
-        if not self._backlog and self.accounts.fits(table):
-            return accepted, table
-        rows, size = table.tobytes(), PUBLICATION_DTYPE.itemsize
-        for i, one in enumerate(accepted):
-            self._backlog.add(one, rows[i * size : (i + 1) * size], self.accounts)
-        taken = self._backlog.take(self.accounts)
-        table = np.frombuffer(bytearray().join([row for _, row in taken]), PUBLICATION_DTYPE)
-        return [one for one, _ in taken], table
+        data, self._waiting = bytes(self._waiting.data), WaitingPublications()
+        return FlushInput(accepted, table, channels, attributes, outlines, data=data)
 
     def publish_flush(self, now: Time, taken: FlushInput) -> FlushDeliveries:
         """Publishes these, all at one time, and returns their deliveries."""
-        self._advance_to(now, [*taken.accepted, *(one for one, _ in taken.remote)])
+        self._advance_to(now, chain(taken.accepted, (one for one, _ in taken.remote)))
         t = self._flushed = self.now
         if not taken:
             return FlushDeliveries(t, (), *np.empty((4, 0), np.int64))
@@ -530,12 +582,16 @@ class Realm:
             t, taken.table, accepted, taken.channels, taken.attributes, taken.outlines
         )
         deliveries, table = self._match_flush(t, taken, publications)
+        deliveries = replace(deliveries, table=table, data=taken.data)
         if len(self._throttle):
             deliveries = self._apply_throttling(deliveries, table)
         # Last: if something failed before, nothing is in the trace and it can be tried again.
         if self._recorder and accepted:
             self._recorder.published_many(
-                publications, publication_ids(accepted), taken.attributes, taken.table["size"]
+                publications,
+                np.array(accepted.ids, np.int64),
+                taken.attributes,
+                taken.table["size"],
             )
             record_states(self._recorder, t, accepted, taken.table)
         self._release_feeds()
@@ -548,7 +604,8 @@ class Realm:
 
     def _release_feeds(self) -> None:
         """Slots of feeds that have ended are used again once none of their publications waits."""
-        next_one = self._waiting[0].id if self._waiting else self._next_publication
+        ids = self._waiting.accepted.ids
+        next_one = ids[0] if ids else self._next_publication
         self._states.release_before(self._backlog.oldest(next_one))
 
     def _match_flush(
@@ -558,8 +615,8 @@ class Realm:
         accepted, table = taken.accepted, taken.table
         self._states.update(t, accepted, table)
         matches = self._matcher.match_many(publications)
-        deliveries = self._sort_deliveries(
-            t, accepted, publication_ids(accepted), matches.publication, matches.subscription
+        deliveries = sort_deliveries(
+            t, accepted, self._subscribers, matches.publication, matches.subscription
         )
         self._charge(deliveries, table, matches.cost)
         return deliveries, table
@@ -572,26 +629,6 @@ class Realm:
             table, self.entities, deliveries.publication, deliveries.client, effort, askers
         )
 
-    def _sort_deliveries(
-        self,
-        t: Time,
-        accepted: Sequence[AcceptedPublication],
-        ids: Integers,
-        publication: Integers,
-        active: Integers,
-    ) -> FlushDeliveries:
-        """Sorts by client, publication and subscription, as one integer for each pair."""
-        for_standing = self._subscription_slots.used.bit_length()
-        for_publication = len(accepted).bit_length()
-        pairs = (self._subscribers[active] << for_publication) | publication
-        pairs = (pairs << for_standing) | active
-        pairs.sort()
-        active = pairs & ((1 << for_standing) - 1)
-        pairs >>= for_standing
-        publication = pairs & ((1 << for_publication) - 1)
-        pairs >>= for_publication
-        return FlushDeliveries(t, accepted, pairs, publication, active, ids)
-
     def _apply_throttling(
         self, deliveries: FlushDeliveries, table: PublicationTable
     ) -> FlushDeliveries:
@@ -603,12 +640,12 @@ class Realm:
         )
         withheld = spares[decision != KEPT]
         if self._recorder:
+            subscribers = self.entities[deliveries.client[withheld]]
+            # With the subscriber as its value: it asked for that, so it misses nothing.
             self._recorder.noted_many(
-                deliveries.t,
-                self.entities[deliveries.client[withheld]],
-                "withheld",
-                deliveries.numbers(withheld),
-            )
+                deliveries.t, subscribers, "withheld", deliveries.numbers(withheld),
+                subscribers.astype(np.float64),
+            )  # fmt: skip
         kept = np.ones(len(deliveries), np.bool_)
         kept[withheld] = False
         return deliveries.only(kept)
@@ -657,8 +694,7 @@ class Realm:
 
     def retained_states(self, client: ClientState) -> list[RetainedState]:
         """The retained states of a client, at most one for each channel."""
-        feeds = client.feeds.values()
-        return [self._states.state(feed) for feed in feeds if self._states.retains(feed)]
+        return [self._states.state(f) for f in client.feeds.values() if self._states.retains(f)]
 
     def _start_fence(self, client: ClientState, active: ActiveSubscription) -> messages.Notice:
         """The notice of who is inside. Those that do not fit follow as notices of their own."""
@@ -681,7 +717,7 @@ class Realm:
             check_name("a set of fences", name, self.limits)
         if not name:
             raise Refused("a set of fences has a name")
-        self._advance_to(self._change_time(now, None))
+        self._advance_to(self._fences.set_change_time(self._change_time(now, None)))
         return self._fences.change_set(
             self.now, name, prepared, remove, replace_all, self.limits.fences
         )
@@ -690,17 +726,18 @@ class Realm:
         """Those who have left and have states with a ttl."""
         return list(self._expiry)
 
-    def departed_states(self, name: str) -> list[RetainedState]:
-        """States with a ttl of entities of this name whose connections have ended."""
-        return self._expiry.states_of(name)
+    def states_named(self, name: str) -> list[RetainedState]:
+        """Of entities of this name, also of those whose connections have ended."""
+        known = map(self.retained_states, self.recipients.find(name))
+        return [*self._expiry.states_of(name), *(one for some in known for one in some)]
 
     def _waiting_of(self, client: ClientState) -> list[AcceptedPublication]:
         """Publications that wait, at least all of this client."""
-        return [*self._backlog.publications(client), *self._waiting]
+        return [*self._backlog.publications(client), *self._waiting.accepted]
 
-    def _retaining(self, flushed: Sequence[AcceptedPublication]) -> list[AcceptedPublication]:
+    def _retaining(self, flushed: Iterable[AcceptedPublication]) -> list[AcceptedPublication]:
         """Publications that become states: of a flush that has begun, and those that wait."""
-        waiting = [*flushed, *self._backlog.publications(), *self._waiting]
+        waiting = [*flushed, *self._backlog.publications(), *self._waiting.accepted]
         return [one for one in waiting if one.request.retain]
 
     def fence_set(self, name: str) -> FenceSet | None:
@@ -744,7 +781,7 @@ class Realm:
         """When a subscription changes: after all publications so far and after its last change."""
         return max(now, self.now, self._flushed + 1, before.since + 1 if before else 0)
 
-    def _advance_to(self, now: Time, flushed: Sequence[AcceptedPublication] = ()) -> None:
+    def _advance_to(self, now: Time, flushed: Iterable[AcceptedPublication] = ()) -> None:
         """Time never goes back. Ends what has expired before, and records the legs of paths that
         begin meanwhile."""
         self.now = max(now, self.now)

@@ -30,19 +30,27 @@ FEED_BITS = 32
 FEED_MASK = (1 << FEED_BITS) - 1
 
 ALL_PLACES = replace(EVERYWHERE, rx=LARGEST, ry=LARGEST)  # no place lies outside of it
+NO_FEED = -1
 DIGESTS = 2**53  # possible totals of a digest
 
 # A publication as a row of a numpy table: the publisher; the client that publishes for it, as an
-# entity and by its slot; the feed; the payload's bytes; is it retained; and its shape.
+# entity and by its slot; the feed; the payload's bytes; is it retained; its shape; and if it is
+# plain, where its payload is among those that are flushed (`plain_publications`).
 PUBLICATION_DTYPE = np.dtype(
     [
         ("entity", np.int64), ("client", np.int64), ("client_slot", np.int64), ("feed", np.int64),
         ("size", np.int64), ("retain", np.int64), ("kind", np.int64),
-        ("centre", np.float64, 3), ("extent", np.float64, 3),
+        ("centre", np.float64, 3), ("extent", np.float64, 3), ("payload", np.int64),
     ]
 )  # fmt: skip
+NOT_PLAIN = -1  # as the place of a payload
 PublicationTable: TypeAlias = NDArray[np.void]
-pack_publication = Packing("=7q6d").pack  # a row of SAID
+_pack_row = Packing("=7q6dq").pack
+
+
+def pack_publication(*fields: float) -> bytes:
+    """A row of PUBLICATION_DTYPE for a publication that is not plain."""
+    return _pack_row(*fields, NOT_PLAIN)
 
 
 def clear_retain(rows: bytearray, place: int) -> None:
@@ -100,6 +108,10 @@ class RetainedStates:
         self.ended: list[tuple[int, int]] | None = None
         self._expiries: list[tuple[Time, int, int]] = []  # when, feed, publication; some void
         self._slots = SlotAllocator()
+        # By client slot: the feed of its plain publications, NO_FEED if there is none; and by feed,
+        # whose it is.
+        self.plain_feeds: Integers = np.full(64, NO_FEED, np.int64)
+        self._plain_clients: dict[int, int] = {}
         self._left: list[tuple[int, int]] = []  # ended, with `before` of `remove`
         self._settled: list[int] = []
 
@@ -112,6 +124,18 @@ class RetainedStates:
             self._made = grow(self._made, len(self._made) + 1, FOREVER)
             self._publications = grow(self._publications, len(self._publications) + 1)
         return feed
+
+    def set_plain_feed(self, client: int, feed: int) -> None:
+        """The plain publications of the client in this slot are of this feed, until that ends."""
+        if self.plain_feeds[client] != feed:
+            self.plain_feeds[client] = feed
+            self._plain_clients[feed] = client
+
+    def clear_plain_feed(self, client: int) -> None:
+        """The client in this slot is new, or has left."""
+        self.plain_feeds = grow(self.plain_feeds, client + 1, NO_FEED)
+        self._plain_clients.pop(int(self.plain_feeds[client]), None)
+        self.plain_feeds[client] = NO_FEED
 
     @property
     def used(self) -> int:
@@ -157,6 +181,8 @@ class RetainedStates:
         """The feed ends. Its publications have numbers below `before`, and may still wait; 0: it is
         a feed of another node."""
         state = self._states.pop(feed, None)
+        if feed in self._plain_clients:
+            self.clear_plain_feed(self._plain_clients[feed])
         if state is not None and self.changes is not None:
             self.changes.append(FeedEnded(feed))
         if state is not None and self.ended is not None and before:

@@ -28,6 +28,7 @@ from nearcast.service.access.permission import (
     check_following,
     check_listening,
     check_publishing,
+    check_sending,
     may_listen,
 )
 from nearcast.service.access.quotas import Quotas, check_subscriptions
@@ -44,7 +45,8 @@ from nearcast.service.effects import (
 )
 from nearcast.service.fence_sets import prepare_fences
 from nearcast.service.flush_input import FlushInput
-from nearcast.service.realm import Realm
+from nearcast.service.realm import LISTED, Realm
+from nearcast.service.recipients import AcceptedDirect, unknown_recipient
 from nearcast.space.motion import SECOND, Time
 
 TICK_EVERY: Time = SECOND // 10
@@ -133,6 +135,21 @@ class Service(Node):
         if connection.limited and connection.grant is not None:
             check_publishing(connection.grant, request)
         return self.realm.publish(connection.client, request, encoding)
+
+    def send(
+        self,
+        now: Time,
+        connection: Connection,
+        request: messages.SendRequest,
+        encoding: messages.Encoding,
+    ) -> list[Effect]:
+        """A client sends a direct message. It does not wait for a flush."""
+        self._advance(now)
+        try:
+            self._send(connection, request, encoding)
+        except Exception as error:
+            self._on_error(connection, request, error)
+        return self.out.drain()
 
     def count(self, publication: PublicationId) -> None:
         """How many subscriptions this publication matches is wanted (`Counted`)."""
@@ -273,6 +290,31 @@ class Service(Node):
         if not may_listen(connection):
             self._end(connection, "your token does not allow what you listen to any more")
 
+    # Direct messages.
+
+    def _send(
+        self, connection: Connection, request: messages.SendRequest, encoding: messages.Encoding
+    ) -> None:
+        if connection.client is None:
+            raise Refused("join first")
+        assert connection.grant is not None
+        check_sending(connection.grant, request.to)
+        message = self.realm.send(self.now, connection.client, request, encoding)
+        self._route_direct(connection, request.id, message)
+
+    def _route_direct(
+        self, connection: Connection, number: int | None, message: AcceptedDirect
+    ) -> None:
+        """Deliver it, and answer the request with this id."""
+        recipients = self.realm.recipients.find(message.to)
+        found = self.connections.deliver_direct(message, recipients)
+        if not found:
+            raise Refused(unknown_recipient(message.to))
+        self.realm.record_direct(message, [client.entity for client in found])
+        if number is not None:
+            done = messages.DoneNotice(number, message.t, message.number)
+            self.connections.reply(connection, done, len(found) // LISTED)
+
     # The end of connections.
 
     def _end(self, connection: Connection, reason: str, code: CloseCode = CloseCode.POLICY) -> None:
@@ -340,7 +382,7 @@ class Service(Node):
     def _deliver(self, flushed: FlushDeliveries) -> None:
         """Deliver, acknowledge and count the publications of one flush."""
         self.out.put(DeliverFlush(flushed))
-        for accepted in flushed.publications:
+        for accepted in flushed.looked_at():  # a plain publication has no id
             number = accepted.request.id
             if number is not None:
                 publisher = self._publisher(accepted)
@@ -352,10 +394,10 @@ class Service(Node):
 
     def _count(self, flushed: FlushDeliveries) -> None:
         readers = np.bincount(flushed.publication, minlength=len(flushed.publications))
-        for accepted, found in zip(flushed.publications, readers.tolist(), strict=True):
-            if accepted.id in self._counted:
-                del self._counted[accepted.id]
-                self._counted_here(accepted.id, flushed.t, found)
+        for number, found in zip(flushed.ids.tolist(), readers.tolist(), strict=True):
+            if number in self._counted:
+                del self._counted[number]
+                self._counted_here(number, flushed.t, found)
 
     def _counted_here(self, publication: PublicationId, t: Time, readers: int) -> None:
         self.out.put(Counted(publication, t, readers, 0))

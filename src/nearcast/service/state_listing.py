@@ -4,9 +4,9 @@ import numpy as np
 
 from nearcast.client_protocol import messages
 from nearcast.matching.matcher import Integers
+from nearcast.model.rates import has_centre
 from nearcast.model.subscription import Formula, Subscription
 from nearcast.service.retained_state import RetainedStates
-from nearcast.service.throttling import has_centre
 from nearcast.space.motion import Time
 
 ANSWER_BYTES = 1_048_576  # of payloads that `inside` or `nearby` lists

@@ -11,7 +11,7 @@ Only throttled subscriptions pay. A flush is decided in columns. A throttled sub
 make one number, by which the state of the pair is kept.
 """
 
-from math import ceil, inf
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from nearcast.columns import SlotAllocator, grow
 from nearcast.matching.matcher import Floats, Integers
+from nearcast.model.rates import NEVER_AGAIN, RULES, check_rates, has_centre, min_interval
 from nearcast.model.subscription import Formula, Region
 from nearcast.service.client_state import ThrottleOptions
 from nearcast.service.retained_state import (
@@ -29,13 +30,9 @@ from nearcast.service.retained_state import (
     is_among,
 )
 from nearcast.space.motion import FOREVER, SECOND, Path, Time
-from nearcast.space.shapes import EVERYWHERE
 
 MESSAGE_OVERHEAD = 64  # bytes that a message costs beside its payload, about
-RULES = 4  # of one subscription's rates
-SLOWEST = 0.01  # messages a second, unless none
 NEVER = -FOREVER  # before everything, and still no overflow
-NEVER_AGAIN = 2**63 - 1
 EVERYBODY = 2**31
 KEPT, RATE, CLOSEST, BUDGET = 0, 1, 2, 3
 Decisions: TypeAlias = NDArray[np.uint8]
@@ -43,25 +40,13 @@ Decisions: TypeAlias = NDArray[np.uint8]
 
 def check_throttle_options(options: ThrottleOptions, region: Region | str) -> None:
     """ValueError if a value is out of range, or if the region has no centre but needs one."""
-    if len(options.rates) > RULES:
-        raise ValueError(f"a subscription has at most {RULES} rates")
-    for beyond, most in options.rates:
-        if not 0 <= beyond < inf:
-            raise ValueError(f"a rate holds beyond a distance of 0 or more, not {beyond}")
-        if most != 0 and not SLOWEST <= most < inf:
-            raise ValueError(f"a rate is 0 or at least {SLOWEST} messages a second, not {most}")
+    check_rates(options.rates, region)
     if options.closest is not None and options.closest < 1:
         raise ValueError(f"the closest publishers are at least one, not {options.closest}")
     if options.budget is not None and not 0 < options.budget < inf:
         raise ValueError(f"a budget is above 0 bytes a second, not {options.budget}")
-    if (options.rates or options.closest is not None) and not has_centre(region):
+    if options.closest is not None and not has_centre(region):
         raise ValueError("rates and closest need an area with a centre")
-
-
-def has_centre(region: Region | str) -> bool:
-    if isinstance(region, str | Formula):
-        return False
-    return isinstance(region, Path) or region.shape != EVERYWHERE
 
 
 # A throttled subscription: where its centre is and moves, its options, and what is left.
@@ -108,7 +93,7 @@ class Throttle:
         self._rows = grow(self._rows, throttled + 1)
         row, rates = self._rows[throttled], sorted(options.rates)
         row["beyond"] = [beyond for beyond, _ in rates] + [inf] * (RULES - len(rates))
-        row["apart"] = [0] + [_min_interval(most) for _, most in rates] + [0] * (RULES - len(rates))
+        row["apart"] = [0] + [min_interval(most) for _, most in rates] + [0] * (RULES - len(rates))
         row["longest"] = max((a for a in row["apart"].tolist() if a < NEVER_AGAIN), default=0)
         row["closest"] = EVERYBODY if options.closest is None else min(options.closest, EVERYBODY)
         row["budget"] = row["left"] = inf if options.budget is None else options.budget
@@ -289,8 +274,3 @@ def _run_starts(who: Integers) -> Integers:
     places = np.arange(len(who))
     places[1:][who[1:] == who[:-1]] = 0
     return np.maximum.accumulate(places)
-
-
-def _min_interval(most: float) -> Time:
-    """Microseconds between two messages, so that there are at most so many a second."""
-    return NEVER_AGAIN if most == 0 else ceil(SECOND / most)

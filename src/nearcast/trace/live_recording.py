@@ -11,12 +11,14 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from nearcast.errors import TraceError
 from nearcast.scenario import Scenario, Setting, to_json
 from nearcast.space.motion import SECOND, Time
 from nearcast.storage import PathInput
+from nearcast.trace.arrow_columns import number_column, text_column
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import TraceFolder
@@ -93,15 +95,14 @@ class MessageSums:
         rows, self._rows = self._rows, []
         if not rows:
             return {}
-        t, node, to, kind, size, copies = (list(column) for column in zip(*rows, strict=True))
-        nothing = [None] * len(rows)
-        columns = [t, node, to, kind, size, nothing, nothing, [False] * len(rows), copies]
-        schema = TABLES["messages"]
-        return {
-            "messages": pa.table(
-                [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
-            )
-        }
+        t, node, to, kind, size, copies = zip(*rows, strict=True)
+        numbers = [number_column(np.array(column, np.int64)) for column in (t, node, to)]
+        nothing = number_column(np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_))
+        columns = [
+            *numbers, text_column(kind), number_column(np.array(size, np.int64)), nothing, nothing,
+            number_column(np.zeros(len(rows), np.bool_)), number_column(np.array(copies, np.int64)),
+        ]  # fmt: skip
+        return {"messages": pa.Table.from_arrays(columns, schema=TABLES["messages"])}
 
 
 class LiveRecording:

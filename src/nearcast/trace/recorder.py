@@ -31,6 +31,7 @@ from nearcast.space.motion import STILL, Moving, Path, Time
 from nearcast.space.outlines import outline_text
 from nearcast.space.shapes import EVERYWHERE, Shape, ShapeKind
 from nearcast.trace.aggregate import NULL_INTEGER, last_of_each_instant, sum_messages
+from nearcast.trace.arrow_columns import number_column, text_column
 from nearcast.trace.schema import SHAPES, TABLES
 from nearcast.trace.sinks import TraceSink
 
@@ -132,7 +133,10 @@ class _Rows:
 
     def table(self, pieces: Sequence[Columns]) -> pa.Table:
         """All of them, one after the other; what is without gaps already is not copied."""
-        texts = {name: pa.array(list(numbers), pa.string()) for name, numbers in self.texts.items()}
+        texts = {
+            name: text_column([text for text in numbers if text is not None])  # None has no number
+            for name, numbers in self.texts.items()
+        }
         columns = (
             [_column(f, np.ascontiguousarray(rows[f.name]), texts.get(f.name)) for f in self.schema]
             for rows in pieces
@@ -142,13 +146,12 @@ class _Rows:
 
 def _column(field: pa.Field, values: NDArray[np.generic], texts: pa.Array | None) -> pa.Array:
     if texts is not None:
-        numbers = pa.array(values, mask=values == NULL_TEXT)
+        numbers = number_column(values, values == NULL_TEXT)
         return pa.DictionaryArray.from_arrays(numbers, texts).dictionary_decode()
     if not field.nullable:
-        return pa.array(values)
-    return pa.array(
-        values, mask=np.isnan(values) if field.type == pa.float64() else values == NULL_INTEGER
-    )
+        return number_column(values)
+    missing = np.isnan(values) if field.type == pa.float64() else values == NULL_INTEGER
+    return number_column(values, missing)
 
 
 class Recorder:
@@ -416,7 +419,12 @@ class Recorder:
         )  # fmt: skip
 
     def noted_many(
-        self, t: Time, node: NDArray[np.int64], fact: str, about: NDArray[np.int64]
+        self,
+        t: Time,
+        node: NDArray[np.int64],
+        fact: str,
+        about: NDArray[np.int64],
+        value: NDArray[np.float64] | None = None,
     ) -> None:
         """The rows of a `note` for each of these, as one block."""
         if self._silent:
@@ -424,7 +432,14 @@ class Recorder:
         self._make_room(t, len(node))
         rows = self._rows["notes"]
         number = rows.texts["fact"][fact]
-        rows.add(len(node), t=t, node=node, fact=number, about=about, value=NULL_DOUBLE)
+        rows.add(
+            len(node),
+            t=t,
+            node=node,
+            fact=number,
+            about=about,
+            value=NULL_DOUBLE if value is None else value,
+        )
 
     # States and fences.
 
@@ -524,6 +539,26 @@ class Recorder:
             t, node, subscription, texts["fence"][fence], entity, texts["kind"][kind],
             texts["reason"][reason], event_t, NULL_INTEGER if out_t is None else out_t, *place,
         )  # fmt: skip
+
+    # Direct messages.
+
+    def direct_sent(
+        self, t: Time, node: NodeId, message: PublicationId, to: NodeId, size: int
+    ) -> None:
+        """This entity has sent a message to that one, with a payload of so many bytes."""
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        rows = self._rows["direct_messages"]
+        rows.packed += rows.pack(t, node, message, to, size)
+
+    def direct_delivered(self, t: Time, node: NodeId, message: PublicationId) -> None:
+        """The application of this entity was given a direct message."""
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        rows = self._rows["direct_deliveries"]
+        rows.packed += rows.pack(t, node, message)
 
     # What becomes of it.
 

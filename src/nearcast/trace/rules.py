@@ -255,6 +255,8 @@ _MEANING: dict[str, tuple[Rule, ...]] = {
         _one_of("reason", LEAVE_REASONS),
         *_PLACE,
     ),
+    "direct_messages": (_identifier("publication"), _identifier("to"), _at_least("bytes", 0)),
+    "direct_deliveries": (_identifier("publication"),),
 }
 
 RULES: dict[str, tuple[Rule, ...]] = {

@@ -67,4 +67,7 @@ TABLES: dict[str, pa.Schema] = {
         " until? outline? ended"
     ),
     "fence_events": _schema("t node subscription fence? entity kind reason? event_t out_t? x y z"),
+    # Of worlds in which entities send to each other.
+    "direct_messages": _schema("t node publication to bytes"),
+    "direct_deliveries": _schema("t node publication"),
 }

@@ -33,7 +33,7 @@ ROW_GROUP = 65_536
 # Publications before their deliveries, interests before both; fences before their events.
 TABLE_ORDER = (
     "interests", "fence_interests", "fence_areas", "publications", "states", "notes", "positions",
-    "views", "messages", "deliveries", "fence_events",
+    "views", "messages", "direct_messages", "deliveries", "fence_events", "direct_deliveries",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from nearcast.server.server import Server
 from nearcast.service.realm import Limits
 from nearcast.space.shapes import disc, point
 from support.cluster_scripts import ClusterScript
+from support.examples import seeds
 from support.join_targets import Join, address, in_both, quiet, run
 from support.realm_histories import RealmHarness
 
@@ -138,7 +139,7 @@ def test_five_hundred_entities_need_one_connection() -> None:
     run(story())
 
 
-@pytest.mark.parametrize("seed", range(12))
+@seeds(range(4), range(4, 12))
 def test_all_nodes_of_a_cluster_learn_what_is_withdrawn(seed: int) -> None:
     """Also of the newest of several states, and whatever overtakes what on its way."""
     script = ClusterScript(seed, slow=0.03)

@@ -15,6 +15,7 @@ from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.model.commands import Subscribe
 from nearcast.service.cluster.fence_replication import (
+    FRAME_BYTES,
     LONGEST_FEATURE,
     REMEMBERED,
     ReplicatedFences,
@@ -200,6 +201,22 @@ def test_sets_are_the_same_on_all_servers_after_faults(seed: int) -> None:
     script.change(script.servers[-1], ("last", 0.0, 0.0), replace_all=True)
     script.world.wait("sets differ", script.same)
     assert list(script.sets(two)) == ["last"]
+
+
+def test_a_set_of_many_frames_arrives_bit_by_bit_and_no_node_is_lost() -> None:
+    script, sent = SetScript(1), list[int]()
+    script.world.watchers.append(
+        lambda _, __, one: isinstance(one, FenceRecords) and sent.append(len(CODEC.encode(one)))
+    )
+    one, *others = script.servers
+    known = [list(node.service.cluster.nodes) for node in script.servers]
+    script.change(one, *[(k, float(k), 0.0) for k in range(4_000)], replace_all=True)
+    script.run(0.1)
+    assert 0 < len(script.sets(others[0])) < 4_000, "a part has arrived"
+    script.world.wait("sets differ", script.same)
+    assert all(len(script.sets(other)) == 4_000 for other in others)
+    assert len(sent) > 10 and max(sent) < 2 * FRAME_BYTES
+    assert [list(node.service.cluster.nodes) for node in script.servers] == known
 
 
 def test_while_nothing_is_lost_nobody_asks() -> None:

@@ -34,7 +34,7 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from support.cluster_scenarios import CROWDS, cluster_scenario, run_cluster
 from support.cluster_scripts import ClusterScript, ScriptedClient
-from support.examples import seeds
+from support.examples import choices, seeds
 
 ACTIVE, STANDING_BY, ENTERING, LEAVING = Role
 CAPACITY = 10.0
@@ -189,14 +189,14 @@ def decisions(memory: MemoryTrace, world: ClusterWorld) -> Counter[str]:
 CALM = Counter({ACTIVE: 1, STANDING_BY: 2})
 
 
-@seeds([1], [2])
-def test_load_that_rises_and_falls_three_times_calls_in_and_stands_down_three_times(
-    seed: int,
+@choices("seed, rises", [(1, 2)], [(1, 3), (2, 3)])
+def test_whenever_load_rises_nodes_are_called_in_and_whenever_it_falls_they_stand_down(
+    seed: int, rises: int
 ) -> None:
     crowds = {**CROWDS, "flash_s": 30, "flash_every": 75}
     memory = MemoryTrace()
     world = ClusterWorld(
-        cluster_scenario(seed, 3, 2 + 3 * 75, **crowds), lambda _: Recorder(memory, "all")
+        cluster_scenario(seed, 3, 2 + rises * 75, **crowds), lambda _: Recorder(memory, "all")
     )
     world.set_up()
     seen: list[tuple[Counter[Role], Counter[str], int]] = []
@@ -206,13 +206,13 @@ def test_load_that_rises_and_falls_three_times_calls_in_and_stands_down_three_ti
         serving = {client.connection.server for client in world.clients if client.connection}
         seen.append((roles, decisions(memory, world), len(serving)))
 
-    for times in range(3):
+    for times in range(rises):
         comes = world.begins + (2 + 75 * times) * SECOND
         for after in (18, 30, 60, 75):  # all are active, and stay; all stand by, and stay
             world.at(comes + after * SECOND - 1, look)
     world.run()
     expected = []
-    for times in (1, 2, 3):
+    for times in range(1, rises + 1):
         up = {"called in": 2 * times, "stood down": 2 * times - 2}
         down = {"called in": 2 * times, "stood down": 2 * times}
         # Each server serves some of them; then the first one serves all.

@@ -1,15 +1,14 @@
 """Two sites that own a subscription in one epoch, as after claims by a stale copy: one gives way,
 and meanwhile nobody misses or receives twice anything."""
 
-import pytest
 from msgspec.structs import replace
 
 from nearcast.sim.cluster.agreement import owned_records
 from support.cluster_scripts import ClusterScript
+from support.examples import crossed
 
 
-@pytest.mark.parametrize("claims", [1, 2])
-@pytest.mark.parametrize("walks", [False, True])
+@crossed("claims, walks", [1, 2], [False, True])
 def test_one_of_two_owners_in_one_epoch_gives_way_and_nothing_is_missed(
     claims: int, walks: bool
 ) -> None:

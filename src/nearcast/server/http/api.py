@@ -166,17 +166,16 @@ class HttpApi:
 
     async def _entity(self, request: HttpRequest) -> HttpResponse:
         """The state that an entity retained last, on any channel or on ?channel=: one of this
-        holder over HTTP; or of anybody whose connection has ended, until it expires."""
+        holder over HTTP, or else the newest of anybody of this name."""
         grant, realm = await self.grant(request), self._gateway.realm
         name = unquote(request.path.removeprefix(ENTITIES))
-        departed = [] if grant.limits_listening else realm.departed_states(name)
-        if (grant.holder, name) in self._clients or not departed:
-            departed = realm.retained_states(self._found(grant, request)[1])
+        if (grant.holder, name) in self._clients or grant.limits_listening:
+            known = realm.retained_states(self._found(grant, request)[1])
+        else:
+            known = realm.states_named(name)
         wanted = request.query.get("channel")
         states = [
-            state
-            for state in departed
-            if wanted is None or state.accepted.request.channel == wanted
+            state for state in known if wanted is None or state.accepted.request.channel == wanted
         ]
         if not states:
             raise HttpError(404, f"{name[:64]!r} retains no state there")

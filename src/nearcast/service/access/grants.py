@@ -98,6 +98,9 @@ class Claims(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connections: Quota | None = None
     # Sets of fences that it may change. Left out: an admin all, others none.
     fences: Patterns | None = None
+    # Entities to which it may send direct messages. Left out: all if its publications are not
+    # restricted, else none.
+    send_to: Patterns | None = None
 
 
 class Grant(Struct, frozen=True):
@@ -115,6 +118,7 @@ class Grant(Struct, frozen=True):
     expires: float | None = None  # Unix time in seconds
     key: bytes = b""  # a digest: of the static token, or of the key that signed the JWT
     fences: Channels | None = None
+    send_to: Channels | None = None
 
     @property
     def limits_publishing(self) -> bool:
@@ -133,6 +137,12 @@ class Grant(Struct, frozen=True):
         if self.within is not None and (area is None or not contains_shape(self.within, area)):
             return "your token allows you to publish only within its area"
         return None
+
+    def sending_refusal(self, to: str) -> str | None:
+        """Why no direct message may be sent to this entity; None if it may."""
+        if to in self.send_to if self.send_to is not None else not self.limits_publishing:
+            return None
+        return f"your token does not allow you to send to {to[:64]!r}"
 
     def fences_refusal(self, name: str) -> str | None:
         """Why this set of fences may not be changed; None if it may."""
@@ -170,6 +180,7 @@ def grant_from_claims(
         None if claims.listen_channels is None else Channels(claims.listen_channels),
         claims.requests, claims.subscriptions, claims.connections, expires, key,
         None if claims.fences is None else Channels(claims.fences),
+        None if claims.send_to is None else Channels(claims.send_to),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from nearcast.client_protocol.geometry_json import Area, Geometry, place_shape
 from nearcast.client_protocol.limits import Limits, checked_region, refuse_value_errors
+from nearcast.client_protocol.messages import EntityKey
 from nearcast.errors import Refused
 from nearcast.service.access.grants import Grant
 from nearcast.service.connection import Connection
@@ -20,6 +21,12 @@ def check_publishing(grant: Grant, request: Any) -> None:
         with refuse_value_errors():
             area = place_shape(request)
     if reason := grant.refusal(area, request.channel):
+        raise Refused(reason)
+
+
+def check_sending(grant: Grant, to: EntityKey) -> None:
+    """To whom it sends direct messages."""
+    if reason := grant.sending_refusal(str(to)):
         raise Refused(reason)
 
 

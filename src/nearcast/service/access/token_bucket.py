@@ -14,6 +14,12 @@ class TokenBucket:
         self._left -= 1.0
         return True
 
+    def take_many(self, most: int) -> int:
+        """Takes as many as there are, at most so many."""
+        taken = min(most, max(int(self._left), 0))
+        self._left -= taken
+        return taken
+
     def charge(self, cost: int) -> None:
         """Take that much more, into debt if need be: of at most two seconds. Below 0: give back."""
         self._left = max(self._left - cost, -2.0 * self.rate)

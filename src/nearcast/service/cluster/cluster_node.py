@@ -18,6 +18,7 @@ from nearcast.protocols.voronoi.vso_messages import Place
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.departure import Departure
+from nearcast.service.cluster.direct_routing import DirectRouting
 from nearcast.service.cluster.fence_replication import FenceReplication
 from nearcast.service.cluster.handover import Handover
 from nearcast.service.cluster.messages import (
@@ -30,6 +31,9 @@ from nearcast.service.cluster.messages import (
     ClusterJoinRequest,
     CountReply,
     CountRequest,
+    DirectAnswer,
+    DirectForwarded,
+    DirectSent,
     EntitiesAbsent,
     EntitiesLeft,
     EntityCheck,
@@ -123,6 +127,7 @@ class ClusterNode:
         )
         self.scaling = Scaling(self, out, scaling)
         self.handover = Handover(self, out, connections, rng)
+        self.direct = DirectRouting(self, out, connections)
         self._states = StateComparison(self, out, realm)
         self._fences = FenceReplication(self, out)
         self._departure: Departure | None = None  # while it stops
@@ -291,6 +296,8 @@ class ClusterNode:
                 self.handover.receive(self._clock(), message, sender)
             case CountReply():
                 self.routing.on_count_reply(message, sender)
+            case DirectSent() | DirectAnswer() | DirectForwarded():
+                self.direct.receive(message, sender)
             case RetainedStatesReport():
                 self.routing.on_states(message, sender)
             case RetainedStatesRequest(entities):
@@ -632,3 +639,4 @@ class ClusterNode:
             self.delivered()
         self.routing.answer_counts()
         self.routing.expire_counts(now)
+        self.direct.tick(now)

@@ -52,6 +52,7 @@ from nearcast.service.client_state import ActiveSubscription, ClientState
 from nearcast.service.cluster.messages import (
     ClientReturned,
     ClientTransfer,
+    DirectForwarded,
     ForwardedRequest,
     HandoverAccepted,
     HandoverCancelled,
@@ -71,10 +72,16 @@ from nearcast.service.cluster.recent_history import (
     SubscriptionVersion,
     join_flushes,
 )
-from nearcast.service.cluster.routing import encoding_of, publish_request, remote_publication
+from nearcast.service.cluster.routing import (
+    encoding_of,
+    publish_request,
+    remote_direct,
+    remote_publication,
+)
 from nearcast.service.connection import Connection
 from nearcast.service.connections import Connections
 from nearcast.service.effects import DeliverMissed
+from nearcast.service.recipients import AcceptedDirect
 from nearcast.space.motion import FOREVER, SECOND, Path, Time
 
 if TYPE_CHECKING:
@@ -130,7 +137,8 @@ class ExpectedClient(Struct):
 class DepartingClient(Struct):
     """At the old home: a client that was transferred and may come back.
 
-    `forwarded`: its requests here since. `taken`: the new home serves it.
+    `forwarded`: its requests here since. `taken`: the new home serves it. `direct`: messages to it
+    since.
     """
 
     connection: Connection
@@ -139,6 +147,7 @@ class DepartingClient(Struct):
     until: Time
     taken: bool = False
     forwarded: list[tuple[bytes, bool]] = []
+    direct: list[AcceptedDirect] = []
 
 
 class UnansweredClient(Struct):
@@ -408,8 +417,9 @@ class Handover:
         offer.connection.elsewhere = client.entity, offer.to
         departed = node.realm.now
         return ClientTransfer(
-            ticket, client.entity, client.name, subscriptions, states, had, departed
-        )
+            ticket, client.entity, client.name, subscriptions, states, had, departed,
+            node.direct.received_by(client.entity),
+        )  # fmt: skip
 
     def _on_taken(self, now: Time, ticket: str, settled: bool) -> None:
         unanswered = self._unanswered.pop(ticket, None)
@@ -494,9 +504,22 @@ class Handover:
         connection.elsewhere = None
         self._connections.attach(connection, client)
         self._start_serving(now, connection, client, transfer)
+        for message in departing.direct:
+            self._connections.deliver_direct(message, [client])
         for frame, packed in departing.forwarded[obeyed:]:
             self.forwarded.append((connection, frame, packed))
         return client
+
+    def forward_direct(self, message: AcceptedDirect) -> list[int]:
+        """To clients that were transferred a moment ago, by their new homes: a message to all nodes
+        may have come there before them. Returns these entities."""
+        found: list[int] = []
+        for one in self._departing.values():
+            if message.to in (one.passed.entity, one.passed.name):
+                found.append(one.passed.entity)
+                one.direct.append(message)
+                self._send(one.to, DirectForwarded(one.passed.entity, remote_direct(message)))
+        return found
 
     def _leave_returned(self, now: Time, client: ClientState) -> None:
         """What it published on the other node may still come, and is no sign that it is there."""
@@ -580,6 +603,7 @@ class Handover:
     ) -> ClientState:
         """A client with the state that it had on another node."""
         realm = self._node.realm
+        self._node.direct.add_received(transfer.entity, transfer.direct)
         subscriptions = [_from_transfer(transferred) for transferred in transfer.subscriptions]
         versions = [transferred.earlier for transferred in transfer.subscriptions]
         client = realm.add_transferred(
@@ -646,7 +670,10 @@ class Handover:
             now, ticket, OfferedClient(connection, connection.client, home, now)
         )
         # What was delivered here has not reached it.
-        returned = replace(returned, delivered=transfer.delivered, departed=transfer.departed)
+        returned = replace(
+            returned, delivered=transfer.delivered, departed=transfer.departed,
+            direct=transfer.direct,
+        )  # fmt: skip
         self._send(home, ClientReturned(returned, settling.obeyed))
 
     def deliver_missed(self, passed: Sequence[PastFlush]) -> None:

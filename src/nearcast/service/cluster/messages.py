@@ -16,6 +16,8 @@ home                        site that owns the place         another home
   │── PublicationBatch ───────▶ all nodes, if the publication is a retained state
   │── CountRequest ───────────▶ all nodes: how many subscriptions does this publication match?
   │◀──────────────── CountReply│
+  │── DirectSent ─────────────▶ all nodes: a direct message to one entity
+  │◀───────────── DirectAnswer │  how many of its clients are this entity
 
 Handover of a client (the rules are in `handover`):
 
@@ -28,6 +30,7 @@ old home                    new home                         client
   │── ClientTransfer ─────────▶│── welcome ───────────────────────▶│
   │◀──────── HandoverConfirmed │  at once, and again when the client is certain to have arrived
   │── ForwardedRequest ───────▶│  what the client still sends to the old home
+  │── DirectForwarded ────────▶│  a direct message that came to the old home for it
   │◀──────── HandoverCancelled │  or ClientReturned: the client stays at its old home
 
 Nodes and entities:
@@ -57,7 +60,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct
 
-from nearcast.client_protocol.messages import FeatureId
+from nearcast.client_protocol.messages import EntityKey, FeatureId
 from nearcast.model import commands
 from nearcast.model.subscription import (
     NodeId,
@@ -325,7 +328,8 @@ class TransferredSubscription(Struct, frozen=True, array_like=True):
 
 
 class ClientTransfer(ClusterMessage, frozen=True, tag=114):
-    """A client with all its state; `delivered`: publications delivered to it in the last seconds.
+    """A client with all its state; `delivered`: publications delivered to it in the last seconds,
+    `direct`: direct messages likewise.
 
     `departed` is by the old home's clock. Legs of paths that begin later are the new home's.
     """
@@ -337,6 +341,7 @@ class ClientTransfer(ClusterMessage, frozen=True, tag=114):
     states: tuple[RemotePublication, ...]
     delivered: tuple[PublicationId, ...]
     departed: Timestamp
+    direct: tuple[PublicationId, ...] = ()
 
 
 class HandoverCancelled(ClusterMessage, frozen=True, tag=115):
@@ -419,6 +424,38 @@ class FenceBuckets(ClusterMessage, frozen=True, tag=135):
     digests: Annotated[tuple[Digest, ...], Meta(min_length=BUCKETS, max_length=BUCKETS)]
 
 
+class RemoteDirect(Struct, frozen=True, array_like=True, gc=False):
+    """A direct message between nodes."""
+
+    number: PublicationId
+    source: NodeId
+    name: Text  # of the sender
+    t: Timestamp
+    to: EntityKey
+    packed: bool  # is the payload MessagePack, not JSON?
+    payload: bytes = b""
+
+
+class DirectSent(ClusterMessage, frozen=True, tag=136):
+    """Deliver this to your clients that it is for, and answer how many (`DirectAnswer`)."""
+
+    message: RemoteDirect
+
+
+class DirectAnswer(ClusterMessage, frozen=True, tag=137):
+    """How many clients of the sender a direct message is for."""
+
+    number: PublicationId
+    found: Annotated[int, Meta(ge=0, lt=2**53)]
+
+
+class DirectForwarded(ClusterMessage, frozen=True, tag=138):
+    """This one is for a client that has just been transferred from the sender to the receiver."""
+
+    entity: NodeId
+    message: RemoteDirect
+
+
 class RelayedMessage(ClusterMessage, frozen=True, tag=127):
     """A message of `source` to `target`, which cannot reach each other; see `relaying`."""
 
@@ -434,6 +471,6 @@ OWN: tuple[type[Message], ...] = (
     HandoverCancelled, ForwardedRequest, Credential, LinkRefused, CountReply,
     RetainedStatesRequest, RetainedStatesReport, HandoverConfirmed, ClientReturned, EntityCheck,
     EntitiesAbsent, StatesWithdrawn, RelayedMessage, CallIn, StatesInventory,
-    ClusterJoinRefused, FenceRecords, FenceBuckets,
+    ClusterJoinRefused, FenceRecords, FenceBuckets, DirectSent, DirectAnswer, DirectForwarded,
 )  # fmt: skip
 CODEC = Codec(*mesh_messages.MESSAGES, *MESSAGES, *OWN)

@@ -1,6 +1,6 @@
 """The realm of a node in a cluster: other nodes' publications, recent history, moving clients."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from nearcast.service.client_state import (
     ActiveSubscription,
     ClientState,
     FlushDeliveries,
-    publication_ids,
+    sort_deliveries,
 )
 from nearcast.service.cluster.fence_replication import ReplicatedFences, check_features
 from nearcast.service.cluster.messages import FenceRecord
@@ -39,6 +39,7 @@ from nearcast.service.realm import Realm
 from nearcast.service.retained_state import (
     PUBLICATION_DTYPE,
     PublicationTable,
+    RetainedState,
     altitude_outlines,
     pack_publication,
     publication_batch,
@@ -89,6 +90,10 @@ class ClusterRealm(Realm):
         """Do publications of other nodes wait? The next flush always takes all of them."""
         return bool(self._remote)
 
+    def states_named(self, name: str) -> list[RetainedState]:
+        elsewhere = map(self.retained_states, self.remote_entities.named(name))
+        return [*super().states_named(name), *(one for some in elsewhere for one in some)]
+
     # Changes that other nodes must learn.
 
     def leave(self, now: Time, client: ClientState, ends_all: bool = False) -> None:
@@ -117,7 +122,7 @@ class ClusterRealm(Realm):
     def _waiting_of(self, client: ClientState) -> list[AcceptedPublication]:
         return [*super()._waiting_of(client), *(one for one, _ in self._remote)]
 
-    def _retaining(self, flushed: Sequence[AcceptedPublication]) -> list[AcceptedPublication]:
+    def _retaining(self, flushed: Iterable[AcceptedPublication]) -> list[AcceptedPublication]:
         remote = [one for one, _ in self._remote if one.request.retain]
         return [*super()._retaining(flushed), *remote]
 
@@ -231,7 +236,7 @@ class ClusterRealm(Realm):
                     table["retain"][own + slot] = 0
                 elif len(self._expiry):
                     self._replace_departed(one.client, channel, (one.t, one.id))
-            accepted = [*accepted, *(one for one, _ in remote)]
+            accepted = accepted.with_others(one for one, _ in remote)
             channels, others = None, [one.request.channel for one, _ in remote]
             if taken.channels is not None or any(others):
                 channels = [*(taken.channels or [""] * own), *others]
@@ -242,12 +247,9 @@ class ClusterRealm(Realm):
         self._end_withdrawn()
         matches = self._matcher.match_many(publications)
         publication, active = self._match_versions(publications, matches)
-        ids = publication_ids(taken.accepted)
-        if taken.remote:
-            ids = np.concatenate((ids, np.array([one.id for one in accepted[own:]], np.int64)))
         # Publications of other nodes come first: they are older, perhaps of a client now here.
         turned = np.where(publication < own, publication + len(accepted), publication) - own
-        deliveries = self._sort_deliveries(t, accepted, ids, turned, active)
+        deliveries = sort_deliveries(t, accepted, self._subscribers, turned, active)
         back = deliveries.publication + own
         back[back >= len(accepted)] -= len(accepted)
         deliveries = replace(deliveries, publication=back)
@@ -454,7 +456,7 @@ class ClusterRealm(Realm):
     def merge_fences(self, records: Sequence[FenceRecord]) -> None:
         """Features of sets that other nodes have changed. Those that cannot be read here, because
         the limits of the nodes differ, are known and do nothing."""
-        self._advance_to(self._change_time(self.now, None))
+        self._advance_to(self._fences.set_change_time(self._change_time(self.now, None)))
         for name, change in self.replicated_fences.merge(records).items():
             prepared = read_features(change.texts, self.limits, self.geometry)
             removed = [*{*change.removed, *change.texts} - {*prepared.ids}]

@@ -60,6 +60,10 @@ class RemoteEntities:
     def __len__(self) -> int:
         return len(self._known)
 
+    def named(self, name: str) -> list[ClientState]:
+        """All of this name."""
+        return [one.client for one in self._known.values() if one.client.name == name]
+
     def has_left(self, entity: int, t: Time) -> bool:
         """Had it left at `t`? What is later shows that it is there again."""
         return entity in self._gone and t <= self._gone[entity]

@@ -35,6 +35,7 @@ from nearcast.service.cluster.messages import (
     CountReply,
     CountRequest,
     PublicationBatch,
+    RemoteDirect,
     RemotePublication,
     RetainedStatesReport,
     hops_of,
@@ -46,6 +47,7 @@ from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.recent_history import NOT_SENT, PastFlush
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, RemoteSubscriptions, block_of
 from nearcast.service.effects import Counted
+from nearcast.service.recipients import AcceptedDirect
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import POINT, Shape
 
@@ -77,6 +79,14 @@ def publish_request(remote: RemotePublication) -> messages.PublishRequest:
 
 def encoding_of(packed: bool) -> messages.Encoding:
     return messages.MSGPACK if packed else messages.JSON
+
+
+def remote_direct(message: AcceptedDirect) -> RemoteDirect:
+    """A direct message as it goes to other nodes."""
+    return RemoteDirect(
+        message.number, message.source, message.name, message.t, message.to, message.form.binary,
+        bytes(message.payload),
+    )  # fmt: skip
 
 
 class DeliveryCount(Struct):
@@ -239,8 +249,11 @@ class Routing:
 
     def _send_outgoing(self, outgoing: OutgoingPublications) -> None:
         """One message for each node, or as many as its payloads need."""
+        chosen = outgoing.rows()
+        if not len(chosen):  # as at nearly every tick
+            return
         remote: dict[int, RemotePublication] = {}  # by row
-        for flush, rows, which in self._realm.history.by_flush(outgoing.rows()):
+        for flush, rows, which in self._realm.history.by_flush(chosen):
             several = zip(rows.tolist(), which.tolist(), strict=True)
             remote |= {row: remote_publication(flush.accepted[i], flush.t) for row, i in several}
         for node, codes, rows in outgoing.entries():

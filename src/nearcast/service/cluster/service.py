@@ -22,6 +22,7 @@ from nearcast.service.cluster.relaying import RelayingOutbox
 from nearcast.service.cluster.scaling import ScalingParameters
 from nearcast.service.connection import Connection
 from nearcast.service.effects import Fault, Refuse
+from nearcast.service.recipients import AcceptedDirect
 from nearcast.service.service import FLUSH, Service
 from nearcast.space.motion import SECOND, Time
 
@@ -164,6 +165,11 @@ class ClusterService(Service):
         self.cluster.delivered()
         self._apply_decisions()
 
+    def _route_direct(
+        self, connection: Connection, number: int | None, message: AcceptedDirect
+    ) -> None:
+        self.cluster.direct.send(connection, number, message)
+
     def _counted_here(self, publication: PublicationId, t: Time, readers: int) -> None:
         self.cluster.routing.count_here(publication, t, readers)
 
@@ -196,7 +202,9 @@ class ClusterService(Service):
                 self.publish(connection, request, encoding)
                 if not waited:
                     self.out.set_timer(FLUSH, 0)
+            elif (kind := encoding.message_class(request)) is messages.SendRequest:
+                self._send(connection, request, encoding)
             else:
-                self._handle(connection, encoding.message_class(request), request)
+                self._handle(connection, kind, request)
         except (Refused, MalformedMessageError) as why:
             self.out.put(Refuse(connection, messages.ErrorNotice(str(why), number)))
