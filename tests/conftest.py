@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -27,6 +28,8 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 os.environ.update(KEYS)  # before Spark starts, whose workers read what tests wrote
+
+SOAK = Path(__file__).parent / "soak"
 
 gc.disable()  # until all tests are collected
 compile_once()
@@ -55,6 +58,11 @@ class OneSpark(LoadFileScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
     config.option.loadscopereorder = False  # ours is better
     return OneSpark(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Thousands of tests that would only be deselected."""
+    return True if collection_path == SOAK and config.option.markexpr == "not soak" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,6 +12,7 @@ Names are loaded when they are first used, so `import nearcast` takes no time.
 TYPE_CHECKING = False  # `typing` takes longer to load than all of this
 if TYPE_CHECKING:
     from nearcast.client.client import Client, Disconnected, HandedOver, Reconnected, connect
+    from nearcast.client.received import DirectMessage
     from nearcast.client.subscription import (
         Entered,
         Entity,
@@ -60,10 +61,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Busy", "Client", "ClosedError", "Disconnected", "DroppedNotice", "Entered", "Entity",
-    "ErrorNotice", "FenceEvent", "FormulaError", "HandedOver", "InvalidRequestError", "JoinError",
-    "Left", "Message", "Moving", "NearcastError", "NotOfferedError", "Path", "Reconnected",
-    "Refused", "Shape", "Subscription", "TraceError",
+    "Busy", "Client", "ClosedError", "DirectMessage", "Disconnected", "DroppedNotice", "Entered",
+    "Entity", "ErrorNotice", "FenceEvent", "FormulaError", "HandedOver", "InvalidRequestError",
+    "JoinError", "Left", "Message", "Moving", "NearcastError", "NotOfferedError", "Path",
+    "Reconnected", "Refused", "Shape", "Subscription", "TraceError",
     "Unreadable", "WithheldNotice", "World", "ball", "box", "connect", "corridor", "cuboid", "disc",
     "earth_ball", "earth_bounds", "earth_corridor", "earth_disc", "earth_multipolygon",
     "earth_point", "earth_polygon", "earth_sector", "geojson_from_shape", "great_circle_line",
@@ -73,6 +74,7 @@ __all__ = [
 
 _MODULES = {
     "client.client": ("Client", "Disconnected", "HandedOver", "Reconnected", "connect"),
+    "client.received": ("DirectMessage",),
     "client.subscription": ("Entered", "Entity", "FenceEvent", "Left", "Message", "Subscription"),
     "client_protocol.messages": ("DroppedNotice", "ErrorNotice", "WithheldNotice"),
     "client_protocol.payloads": ("Unreadable",),

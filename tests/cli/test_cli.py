@@ -230,14 +230,14 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A limit on file size stands in for the disk: the kernel refuses the write all the same."""
-    trace = tmp_path / "t"
+    trace = tmp_path / "t"  # the subscriptions of its beginning are too many for one file
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
     ended = subprocess.run(
-        [*NEARCAST, "simulate", "client-server", "--nodes", "200", "--seconds", "5",
+        [*NEARCAST, "simulate", "client-server", "--nodes", "600", "--seconds", "2",
          "--set", "matcher=scan", "--trace", str(trace)],
         capture_output=True, text=True, preexec_fn=limit, timeout=180,
     )  # fmt: skip

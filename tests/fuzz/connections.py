@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from nearcast.node import Priority
 from nearcast.server.config import LimitSettings, Settings
 from nearcast.server.http.protocol import HEAD
 from nearcast.server.server import Server
@@ -165,17 +166,18 @@ class Strangers(LinkTransport):
 class Line:
     """In place of an encrypted connection."""
 
+    longest_alone = 1000
+
     def __init__(self) -> None:
         self.ended = False
 
-    def write(self, part: bytes) -> None:
+    def write(self, *_: Any) -> None:
         """It goes nowhere."""
+
+    write_alone = write_lossy = write
 
     def unsent(self) -> int:
         return 0
-
-    def datagram(self, frame: bytes) -> bool:
-        return not frame
 
     def end(self) -> None:
         self.ended = True
@@ -225,10 +227,13 @@ async def _links(data: bytes) -> None:
         transport.data_received(link, b"".join(make_frame(HELLO, greeting)))
         assert link.peer == other.name
     for part in _in_two(data[1:]):
-        if not line.ended:
-            transport.data_received(link, part)
-            transport.datagram_received(link, part)
-    assert sum(map(len, heard)) <= 2 * len(data)
+        for stream in Priority:
+            if not line.ended:
+                transport.data_received(link, part, stream)
+        for lossy in (False, True):
+            if not line.ended:
+                transport.frame_received(link, part, lossy)
+    assert sum(map(len, heard)) <= (len(Priority) + 2) * len(data)
     transport._links.clear()
     await transport.close()
     for task in asyncio.all_tasks() - {asyncio.current_task()}:

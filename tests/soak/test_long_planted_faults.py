@@ -24,6 +24,12 @@ def test_each_planted_fault_is_found_by_some_seed(
     assert None not in needed.values()
 
 
+@pytest.mark.parametrize("what", PLANTED)
+def test_without_the_planted_fault_the_same_seed_finds_nothing(what: str) -> None:
+    fault = PLANTED[what]
+    run_cluster(fault.scenario(fault.seed))
+
+
 def _seeds_needed(what: str, monkeypatch: pytest.MonkeyPatch) -> int | None:
     fault = PLANTED[what]
     with monkeypatch.context() as planted:

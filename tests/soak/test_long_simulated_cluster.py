@@ -25,6 +25,7 @@ KINDS: dict[str, Callable[[int], Any]] = {
     "servers that stand by": lambda seed: run_cluster(standby_scenario(seed)),
     "faults while clients are handed over": lambda seed: run_cluster(handover_scenario(seed)),
     "clients that stay, and no excuse": check_staying_crowd,
+    "direct messages": lambda seed: run_cluster(mixed_scenario(seed, direct=0.5)),
 }
 # Seeds that once failed, and what was wrong.
 FOUND = {

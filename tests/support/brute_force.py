@@ -28,21 +28,24 @@ def expected(interests: pa.Table, publications: pa.Table) -> Deliveries:
         spans += [(row, end) for row, end in zip(rows, ends, strict=True) if not row["ended"]]
     due: Deliveries = set()
     for publication in publications.to_pylist():
+        published = published_shape(publication)
         for row, end in spans:
-            if row["t"] <= publication["t"] < end and wants(row, publication):
+            if row["t"] <= publication["t"] < end and wants(row, publication, published):
                 due.add((publication["publication"], row["subscription"]))
     return due
 
 
-def wants(row: dict, publication: dict) -> bool:
+def published_shape(publication: dict) -> Shape:
+    place = (publication[c] for c in PLACE)
+    return Shape(KINDS[publication["shape"]], *place, outline_of(publication))
+
+
+def wants(row: dict, publication: dict, published: Shape) -> bool:
     if row["channel"] != publication["channel"]:
         return False
     if row["node"] == publication["node"] and not row["echo"]:
         return False
     p = publication["t"]
-    published = Shape(
-        KINDS[publication["shape"]], *(publication[c] for c in PLACE), outline_of(publication)
-    )
     if row["formula"] is not None:
         if not Formula(row["formula"], row["since"]).touches(published, p):
             return False

@@ -44,6 +44,10 @@ CONDITIONS = [
     "weight < sqrt(t - 5), ripe == false",
     "weight > sin(t) * 9",
     "ripe == true, ripe == true",
+    "weight < 3 or weight > 7",
+    'kind == "apple" or ripe == true, weight <= 5 + t',
+    'weight < t or kind != "pear"',
+    "weight >= 1 / (t - 2) or ripe == true or weight == 4",
 ]
 
 

@@ -15,7 +15,13 @@ from support.brute_force import expected
 from support.small_traces import Rows, add_part, as_table, delivery, interest, message, publication
 
 SECOND = 1_000_000
-TABLES_IN_ORDER = ("interests", "publications", "messages", "deliveries")  # as they are flushed
+TABLES_IN_ORDER = (
+    "interests",
+    "publications",
+    "notes",
+    "messages",
+    "deliveries",
+)  # as they are flushed
 COUNTS = (
     "publications", "expected", "delivered", "correct", "missed", "spurious", "duplicates",
     "messages", "bytes",
@@ -48,6 +54,10 @@ def made_up(seed: int, seconds: int = 12) -> Rows:
             wait = rng.choice([2_500, 50_000, 700_000, 700_000, 3 * SECOND])
             made = rows["publications"][number]["t"]
             rows["deliveries"].append(delivery(made + wait, number, subscription))
+    for number, subscription in due[::3]:  # as its node asked for (or a slow client could not take)
+        noted = {"node": 9, "fact": "withheld", "about": number}
+        t, value = rows["publications"][number]["t"], float(subscription) if number % 4 else None
+        rows["notes"].append({"t": t, **noted, "value": value})
     return rows
 
 
@@ -73,7 +83,8 @@ def windows_of(rows: Rows, window_s: float, late_s: float) -> Windows:
         if wait <= late_s * SECOND:
             waits[row["publication"], row["subscription"]].append(wait)
     due = expected(*(table(rows, name) for name in ("interests", "publications")))
-    for pair in due | set(waits):
+    asked = {(row["about"], row["value"]) for row in rows["notes"]}  # by their only subscription
+    for pair in (due - asked) | set(waits):
         one, arrived = window(made[pair[0]]), waits.get(pair, [])
         one["expected"] += pair in due
         one["missed"] += pair in due and not arrived

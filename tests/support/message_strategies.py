@@ -11,6 +11,8 @@ from msgspec import inspect
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.node import Message
+from nearcast.protocols.relays.compression import CompressedUpdate, deflate
+from nearcast.protocols.relays.messages import CODEC, Update
 from nearcast.space.motion import Moving, Path
 from nearcast.space.shapes import Shape
 from support.strategies import movings, publications, regions, shapes, subscriptions
@@ -90,3 +92,6 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
 @cache  # to make a strategy takes longer than to draw from it
 def messages(kind: type[Message]) -> st.SearchStrategy[Any]:
     return values(inspect.type_info(kind))
+
+
+PIECES[CompressedUpdate] = messages(Update).map(lambda update: deflate(CODEC.encode(update)))

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from nearcast.client.client import Client
 from nearcast.client.subscription import Subscription
 from nearcast.protocols.offers import OverlayOffer
+from nearcast.space.earth_shapes import earth_disc, earth_point
 from nearcast.space.motion import Moving, path
 from nearcast.space.outline_shapes import corridor, earth_polygon, polygon, sector
 from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc, point
@@ -129,6 +130,22 @@ async def try_extents(client: Client, others: Sequence[Client]) -> None:
     await subscription.unsubscribe()
 
 
+async def try_direct(client: Client, others: Sequence[Client]) -> None:
+    subscription = await client.subscribe(disc(0, 0, 20))
+    await receives(subscription, others, point(2, 2))  # from then on it knows where they are
+    await subscription.unsubscribe()
+    for other in others:
+        number = await client.send(other.entity, ["to you", client.entity])
+        async with asyncio.timeout(PATIENCE_S):
+            message = await anext(other.direct_messages())
+        assert (message.source, message.number) == (client.entity, number)
+        assert message.payload == ["to you", client.entity]
+        await other.send(message.source)
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await anext(client.direct_messages())
+        assert (answer.source, answer.payload) == (other.entity, None)
+
+
 async def try_retained_states(client: Client, _: Sequence[Client]) -> None:
     await client.publish(point(1, 1), "here", retain=True)
     await client.withdraw()
@@ -155,17 +172,38 @@ async def try_following(client: Client, _: Sequence[Client]) -> None:
     await _try_subscribing(client, follow="bus")
 
 
+async def try_rates(client: Client, others: Sequence[Client]) -> None:
+    subscription = await client.subscribe(disc(0, 0, 60), rates=[(20.0, 20.0), (40.0, 0.0)])
+    for wanted in (point(0, 10), point(0, 30)):
+        await receives(subscription, others, wanted, point(0, 50))
+    await subscription.unsubscribe()
+
+
 async def try_throttling(client: Client, _: Sequence[Client]) -> None:
-    await _try_subscribing(client, rates=[(10.0, 1.0)])
+    await _try_subscribing(client, closest=3)
 
 
 async def try_names(client: Client, _: Sequence[Client]) -> None:
     await client.publish(point(1, 1), "here", name="bus")
 
 
-async def try_earth(client: Client, _: Sequence[Client]) -> None:
-    subscription = await client.subscribe(earth_polygon([[(7, 50), (8, 50), (8, 51)]]))
-    await subscription.unsubscribe()
+async def try_earth(client: Client, others: Sequence[Client]) -> None:
+    for area in (earth_disc(7.5, 50.3, 500), earth_polygon([[(7, 50), (8, 50), (8, 51)]])):
+        subscription = await client.subscribe(area)
+        await receives(subscription, others, earth_point(7.5, 50.3), earth_point(7.5, 51.9))
+        await subscription.unsubscribe()
+
+
+async def try_evolution(client: Client, others: Sequence[Client]) -> None:
+    for options in (
+        {"evolve": "periodic", "interval": 0.1},
+        {"evolve": "lazy"},
+        {"evolve": "cached", "threshold": 0.1},
+        {"evolve": "swept"},
+    ):
+        going = await client.subscribe(path(disc(-30, 0, 5), [(30, 0)], 200), **options)
+        await receives(going, others, point(30, 3), point(0, 8))
+        await going.unsubscribe()
 
 
 TRIALS: dict[OverlayOffer, Trial] = {
@@ -177,12 +215,15 @@ TRIALS: dict[OverlayOffer, Trial] = {
     OverlayOffer.CHANNELS: try_channels,
     OverlayOffer.ECHO: try_echo,
     OverlayOffer.EXTENTS: try_extents,
+    OverlayOffer.DIRECT: try_direct,
     OverlayOffer.RETAINED_STATES: try_retained_states,
     OverlayOffer.NEARBY: try_nearby,
     OverlayOffer.WATCH: try_watch,
     OverlayOffer.FENCES: try_fences,
     OverlayOffer.FOLLOWING: try_following,
+    OverlayOffer.RATES: try_rates,
     OverlayOffer.THROTTLING: try_throttling,
     OverlayOffer.NAMES: try_names,
     OverlayOffer.EARTH: try_earth,
+    OverlayOffer.EVOLUTION: try_evolution,
 }

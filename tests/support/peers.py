@@ -86,7 +86,9 @@ class Process(Player):
 
     async def begin(self) -> None:
         o = self.options
-        arguments = ["--overlay", o.overlay, "--link", o.link]
+        arguments = ["--overlay", o.overlay] if o.overlay else []
+        arguments += ["--link", o.link]
+        arguments += ["--serve"] if o.serve else []
         arguments += ["--trace", str(o.trace)] if o.trace else []
         arguments += ["--join", "{}:{}".format(*o.join)] if o.join else []
         for name, value in o.settings.items():

@@ -51,9 +51,9 @@ def run(nodes: int, seconds: float, seed: int = 1, **settings: object) -> Memory
     return peer_worlds.run("psense", "waypoint", nodes, seconds, seed, **settings)
 
 
-def alone(limit: int = 5000) -> PSensePeer:
+def alone(limit: int = 5000, view: str = "receivers") -> PSensePeer:
     """A peer at the origin that sees 100 units and has had its first round."""
-    peer = PSensePeer(0, Random(1), Parameters(limit=limit), Contacts())
+    peer = PSensePeer(0, Random(1), Parameters(limit=limit, view=view), Contacts())
     peer.obey(0, Subscribe(1, Moving(disc(0, 0, 100))))
     peer.wake(SECOND, PlayRound())
     return peer

@@ -125,6 +125,7 @@ FORMULAS = [
 ]
 FORMULA_TEXTS = st.sampled_from(FORMULAS)
 FILTERS = ['kind == "apple"', "weight > 3", "weight <= 5 + t, ripe == true", 'kind != "pear"']
+FILTERS += ['kind == "pear" or weight > 5 - t']
 FILTER_TEXTS = st.one_of(st.none(), st.none(), st.sampled_from(FILTERS))
 CHANNELS = st.sampled_from(["", "chat", "moves"])
 SUBSCRIPTION_IDS = st.integers(0, 12)

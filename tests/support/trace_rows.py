@@ -87,7 +87,7 @@ def fence_area(t: int, **changes: Any) -> Row:
 
 
 def fences() -> Rows:
-    """States, and the tables of fences."""
+    """States, the tables of fences, and direct messages."""
     interest = {
         "node": 7, "set": None, "events": "enter,dwell", "dwell": 5, "linger": 0, "channel": "",
         "filter": "price > 2", "echo": False, "ended": False,
@@ -97,6 +97,10 @@ def fences() -> Rows:
         "reason": None, "event_t": 4, "out_t": None, **PLACE,
     }  # fmt: skip
     return {
+        "direct_messages": [
+            {"t": t, "node": 8, "publication": t, "to": 7, "bytes": 0} for t in (4, 6)
+        ],
+        "direct_deliveries": [{"t": t + 1, "node": 7, "publication": t} for t in (4, 6)],
         "states": [
             {"t": 4, "node": 8, "publication": 2, "ttl": 10, "ended": False},
             {"t": 9, "node": 8, "publication": 2, "ttl": None, "ended": True},

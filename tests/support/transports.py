@@ -79,4 +79,4 @@ class Net:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(transport.close() for transport in self.opened))
-        assert not self.complaints
+        assert not self.complaints, self.complaints

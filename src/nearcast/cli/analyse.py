@@ -136,6 +136,9 @@ def summary_lines(headline: "AnalysisSummary") -> list[str]:
             f"latency ms: mean {late['mean']}, p50 {late['p50']}, p90 {late['p90']},"
             f" p99 {late['p99']}, max {late['max']}",
         ]
+    if h.fence_events is not None:
+        counts = (f"{count:,} {outcome}" for outcome, count in h.fence_events.items())
+        lines.append(f"fence events: {', '.join(counts)}")
     sent = "" if h.messages is None else f"{h.messages:,} messages, {h.bytes:,} bytes, "
     return [*lines, f"{sent}{h.rejected:,} rows rejected"]
 

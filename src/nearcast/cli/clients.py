@@ -16,6 +16,7 @@ in one terminal:
   nearcast listen ws://127.0.0.1:8470 --x 0 --y 0 --r 50
 in another:
   nearcast say ws://127.0.0.1:8470 --x 3 --y 4 hello
+  nearcast say ws://127.0.0.1:8470 --to listener "you alone hear this"
 on Earth:
   nearcast listen ws://127.0.0.1:8470 --lon 8.54 --lat 47.37 --radius 500
 """
@@ -36,6 +37,12 @@ def add_listen(commands: Any) -> Parser:
     add = command.add_argument
     add("--filter", metavar="TEXT", help="conditions on attributes: 'level >= 3'")
     add("--watch", action="store_true", help="also print who is there, who enters and who leaves")
+    add(
+        "--name",
+        default="listener",
+        metavar="NAME",
+        help="for messages to it alone (say --to)",
+    )
     add("--count", type=int, metavar="N", help="stop after N lines")
     command.set_defaults(run=run_listen)
     return command
@@ -54,9 +61,9 @@ def run_listen(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(
             listen(
-                arguments.url, where, show, token=_token(), channel=arguments.channel,
-                filter=arguments.filter, watch=arguments.watch, most=arguments.count,
-                report=_report,
+                arguments.url, where, show, name=arguments.name, token=_token(),
+                channel=arguments.channel, filter=arguments.filter, watch=arguments.watch,
+                most=arguments.count, report=_report,
             )
         )  # fmt: skip
     except KeyboardInterrupt:
@@ -67,15 +74,16 @@ def run_listen(arguments: argparse.Namespace) -> int:
 def add_say(commands: Any) -> Parser:
     command: Parser = commands.add_parser(
         "say",
-        help="publish a text at a place",
+        help="publish a text at a place, or send it to one entity",
         description="Publish a text at a point (with --r, to a disc): everyone whose area it"
-        " touches receives it.",
+        " touches receives it. With --to, send it to one entity instead, wherever it is.",
         epilog=QUICK_START,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_area_arguments(command)
     command.add_argument("text", metavar="TEXT", help="the payload")
     command.add_argument("--name", default="", metavar="NAME", help="of the publisher")
+    command.add_argument("--to", metavar="NAME", help="of the entity that alone receives it")
     command.set_defaults(run=run_say)
     return command
 
@@ -84,10 +92,23 @@ def run_say(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from nearcast.cli import terminal
+    from nearcast.space.shapes import EVERYWHERE
 
     where = area_of(arguments)
+    if arguments.to is not None:
+        if where != EVERYWHERE or arguments.channel:
+            raise ValueError("a text that is sent --to somebody has neither a place nor a channel")
+        number = asyncio.run(
+            terminal.send(
+                arguments.url, arguments.to, arguments.text,
+                name=arguments.name, token=_token(), report=_report,
+            )
+        )  # fmt: skip
+        if arguments.json:
+            write_json({"message": number})
+        return 0
     if arguments.x is None and arguments.lon is None:
-        raise ValueError("give --x and --y, or --lon and --lat")
+        raise ValueError("give --x and --y, or --lon and --lat; or --to")
     number = asyncio.run(
         terminal.publish(
             arguments.url, where, arguments.text,

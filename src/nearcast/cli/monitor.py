@@ -13,6 +13,7 @@ from nearcast.cli.common import (
 )
 from nearcast.cli.progress import telling_of_compilation
 from nearcast.extras import keep_pandas_out
+from nearcast.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from nearcast.storage import AnyPath
@@ -27,13 +28,18 @@ def add_up(commands: Any) -> Parser:
         help="open a world: a live node, a game played by bots, and a page to watch it",
         description="Start a live node with recording on, let bots play a small game on it, and"
         " serve a page on which you watch, walk a character and see the numbers. With --game"
-        " planetpi4 the bots are peers without any server, and you fly a ship among them.",
+        " planetpi4 the bots are peers of an overlay, and you fly a ship among them; the page shows"
+        " how many of the ships in its sight each peer knows.",
     )
     add = command.add_argument
     add("--port", type=int, default=8470, metavar="N", help="of page and clients (default 8470)")
     add(
         "--game", default="walkers", choices=("walkers", "planetpi4"),
         help="walkers (default): characters on a node; planetpi4: ships, each a peer of an overlay",
+    )  # fmt: skip
+    add(
+        "--overlay", choices=tuple(PROTOCOLS), metavar="NAME",
+        help=f"in which planetpi4 is flown: {', '.join(PROTOCOLS)} (default bubblestorm)",
     )  # fmt: skip
     add(
         "--bots", type=int, metavar="N",
@@ -50,6 +56,8 @@ def add_up(commands: Any) -> Parser:
 def run_up(arguments: argparse.Namespace) -> int:
     keep_pandas_out()
     ships = arguments.game == "planetpi4"
+    if arguments.overlay is not None and not ships:
+        raise ValueError("--overlay is for --game planetpi4; walkers play on a node")
     with telling_of_compilation():
         return _run_ships(arguments) if ships else _run_walkers(arguments)
 
@@ -84,19 +92,20 @@ def _run_walkers(arguments: argparse.Namespace) -> int:
 def _run_ships(arguments: argparse.Namespace) -> int:
     """`nearcast up --game planetpi4`."""
     from nearcast.demo.peer_bots import BotSettings, PeerBots
-    from nearcast.demo.ship_page import SETTINGS, run_ship_page
+    from nearcast.demo.ship_page import page_settings, run_ship_page
     from nearcast.monitor.server import run_until_signal
     from nearcast.peer.peer import PeerOptions
 
     bots = DEFAULT_SHIPS if arguments.bots is None else arguments.bots
-    options = PeerOptions(overlay="bubblestorm", trace=arguments.trace, settings=SETTINGS)
+    overlay = arguments.overlay or "bubblestorm"
+    options = PeerOptions(overlay=overlay, trace=arguments.trace, settings=page_settings(overlay))
 
     def ready(page: str, where: str) -> None:
         if arguments.json:
-            write_json({"page": page, "join": where, "bots": bots})
+            write_json({"page": page, "join": where, "bots": bots, "overlay": overlay})
         else:
             write_lines(
-                f"{bots} ships, each a peer of its own: open {page} and fly another",
+                f"{bots} ships, each a peer of its own in {overlay}: open {page} and fly another",
                 "  arrows or WASD steer, space fires, shift boosts; or drag and tap",
                 f"more of them, in another terminal: nearcast peer --bots 8 --join {where}",
                 "stop with Ctrl-C",

@@ -166,6 +166,7 @@ def _run_bots(options: "PeerOptions", arguments: argparse.Namespace) -> None:
                 f"{counts.seconds:.0f} s: {counts.peers} peers, each knows {counts.known:.1f};"
                 f" {counts.publications:,} publications, {counts.deliveries:,} deliveries,"
                 f" {counts.files} files open, at most {counts.late_ms:.0f} ms late"
+                + ("" if counts.aware is None else f"; ships in sight known: {counts.aware:.1%}")
             )
         sys.stdout.flush()
 

@@ -25,7 +25,7 @@ def add_reproduce(commands: Any) -> Parser:
         help=f"{', '.join(paper_names())}; without a figure, all of it;"
         " without a paper, all of them",
     )
-    add("--full", action="store_true", help="as long as in the papers, several seeds: hours")
+    add("--full", action="store_true", help="more seeds, sizes and readings: up to an hour a paper")
     add(
         "--out",
         type=Path,
@@ -51,7 +51,7 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
     selected = selected_figures(arguments.papers, {name: p.figures for name, p in PAPERS.items()})
 
     from nearcast.cli.progress import StepMeter
-    from nearcast_papers.run import OUTCOMES, counts, gather, reproduce
+    from nearcast_papers.run import OUTCOMES, gather, reproduce, summary
 
     step = StepMeter()
     step("starting Spark", 0, 1)
@@ -72,9 +72,8 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
     write_lines(
         *(f"{c.claim:8}{OUTCOMES[c.holds]:15}{c.says}: {c.measured or c.note}" for c in claims)
     )
-    held, failed, unknown = counts(claims)
     write_lines(
-        f"{held} claims hold, {failed} do not, {unknown} were not measured;"
+        f"{summary(claims)};"
         f" look at {', '.join(str(arguments.out / name / 'report.html') for name in selected)}"
     )
     return 0

@@ -10,6 +10,7 @@ import msgspec
 
 from nearcast.client.client import Client, ClientNotice, Disconnected, Reconnected, connect
 from nearcast.client.inbox import Inbox
+from nearcast.client.received import DirectMessage
 from nearcast.client.subscription import Change, Entered, Entity, Message
 from nearcast.space.shapes import Shape
 
@@ -50,6 +51,7 @@ async def listen(
     where: Shape,
     show: Show,
     *,
+    name: str = "listener",
     token: str = "",
     channel: str = "",
     filter: str | None = None,  # noqa: A002
@@ -59,7 +61,7 @@ async def listen(
 ) -> None:
     """Show the publications of an area, and with `watch` who enters and leaves it, until `most`
     lines were shown. `report` is called with the state of the connection."""
-    async with await open_client(url, name="listener", token=token, report=report) as me:
+    async with await open_client(url, name=name, token=token, report=report) as me:
         here = await me.subscribe(where, channel=channel, filter=filter, watch=watch)
         report("listening (stop with Ctrl-C)")
         shown = count(1)
@@ -76,6 +78,7 @@ async def listen(
 
         tasks = [
             asyncio.ensure_future(show_all(here.messages, message_fields)),
+            asyncio.ensure_future(show_all(me.direct_messages(), direct_fields)),
             asyncio.ensure_future(report_notices()),
         ]
         if watch:
@@ -104,6 +107,14 @@ async def publish(
         return await me.publish(where, payload, channel=channel)
 
 
+async def send(
+    url: str, to: str, payload: Any, *, name: str = "", token: str = "", report: Report = ignore
+) -> int:
+    """Send a payload to one entity. Gives the number of the message."""
+    async with await open_client(url, name=name, token=token, report=report) as me:
+        return await me.send(to, payload)
+
+
 def notice_text(notice: ClientNotice) -> str:
     if isinstance(notice, Disconnected):
         return f"disconnected: {notice.reason}"
@@ -116,6 +127,11 @@ def message_fields(message: Message) -> dict[str, Any]:
     m = message
     return {"message": m.publication, "from": m.source, "t": m.t, **place_fields(m),
             "payload": m.payload}  # fmt: skip
+
+
+def direct_fields(message: DirectMessage) -> dict[str, Any]:
+    m = message
+    return {"direct": m.number, "from": m.source, "name": m.name, "t": m.t, "payload": m.payload}
 
 
 def place_fields(one: Message | Entity) -> dict[str, Any]:
@@ -137,13 +153,16 @@ def summary_line(shown: dict[str, Any]) -> str:
     what = next(iter(shown))
     name = printable(shown.get("name", ""))
     who = shown["from"] if what == "message" else f"{name or shown[what]} {what}s"
-    if "lon" in shown:
+    if what == "direct":
+        who, place = name or shown["from"], "to you alone"
+    elif "lon" in shown:
         place = f"{shown['lon']:.6f}, {shown['lat']:.6f}"
     else:
         place = ", ".join(f"{shown[axis]:g}" for axis in "xyz" if axis != "z" or shown["z"])
     payload = shown["payload"]
     text = printable(payload) if isinstance(payload, str) else to_json(payload)
-    return f"{who} at ({place})" + ("" if payload is None else f": {text}")
+    where = place if what == "direct" else f"at ({place})"
+    return f"{who} {where}" + ("" if payload is None else f": {text}")
 
 
 def printable(text: str) -> str:

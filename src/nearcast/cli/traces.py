@@ -33,10 +33,10 @@ def run_validate(arguments: argparse.Namespace) -> int:
 
 
 def report_lines(report: "ValidationReport") -> list[str]:
-    lines = [f"{'table':14}{'rows':>12}{'files':>7}{'first s':>16}{'last s':>16}"]
+    lines = [f"{'table':18}{'rows':>12}{'files':>7}{'first s':>16}{'last s':>16}"]
     for name, table in report.tables.items():
         first, last = ("" if t is None else f"{t / 1e6:,.3f}" for t in (table.first, table.last))
-        lines.append(f"{name:14}{table.rows:>12,}{table.files:>7}{first:>16}{last:>16}")
+        lines.append(f"{name:18}{table.rows:>12,}{table.files:>7}{first:>16}{last:>16}")
     if not report.finished:
         lines.append("the run did not end by itself; what it wrote until then is here")
     lines += [f"warning: {warning}" for warning in report.warnings]
