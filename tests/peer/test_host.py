@@ -1,6 +1,7 @@
 """The live host does with any node what the simulated one does."""
 
 import asyncio
+import time
 from random import Random
 
 import pytest
@@ -187,6 +188,45 @@ def test_time_never_runs_back_though_the_clock_does():
         assert times == sorted(times)
         assert times[:2] == [10, 20]
         assert times[-1] == 30
+
+    run(main())
+
+
+def test_a_loop_that_wakes_its_nodes_early_does_not_move_their_time_ahead():
+    """Or what a node does then comes after what others publish later, by their clocks."""
+    began = time.monotonic_ns()
+
+    def clock() -> int:
+        """Slower than the loop's."""
+        return 1_000_000 + (time.monotonic_ns() - began) * 9 // 10_000
+
+    async def main() -> None:
+        stage = Stage(clock=clock)
+        ahead = []
+        ann = Scripted(
+            1,
+            start=lambda node, _: node.out.set_timer(Alarm("early"), 40_000),
+            timer=lambda _node, _timer: ahead.append(stage.host.now - clock()),
+        )
+        await stage.start(ann)
+        stage.host.obey(1, Subscribe(7, path(disc(0, 0, 1), [(10, 0, 0), (10, 10, 0)], 1000.0)))
+        await stage.until(lambda: ahead and len(stage.rows("interests")) >= 2)
+        assert ahead[0] <= 0
+        assert stage.host.now <= clock()
+
+    run(main())
+
+
+def test_timers_go_on_when_the_machines_clock_is_set_back():
+    now = [3_600_000_000]
+
+    async def main() -> None:
+        stage = Stage(clock=lambda: now[0])
+        ann = Scripted(1, start=lambda node, _: node.out.set_timer(Alarm("kept"), 5_000))
+        await stage.start(ann)
+        now[0] = 0
+        await stage.until(lambda: ann.things == ["start", "kept"])
+        assert ann.received[-1][0] == 3_600_005_000
 
     run(main())
 

@@ -48,6 +48,9 @@ OnDeliver: TypeAlias = Callable[[NodeId, Publication, Sequence[SubscriptionId]],
 # To the application of a node: the entity that has sent it a direct message, and the message.
 OnDirect: TypeAlias = Callable[[NodeId, DirectPacket], None]
 
+MILLISECOND: Time = 1_000
+EARLY: Time = 50_000  # a loop wakes its callers early by less than this
+
 
 def unix_time() -> Time:
     return time.time_ns() // 1000
@@ -221,10 +224,23 @@ class Host:
             asyncio.get_running_loop().call_soon(hear, sender, packet)
 
     def _wake(self, node: Node, timer: Timer, due: Time) -> None:
+        if rest := self._rest(due):
+            self._timers[node.id][timer] = self._call_later(rest, self._wake, node, timer, due)
+            return
         del self._timers[node.id][timer]
-        # A loop that counts in milliseconds may be a little early. For the node it is due now.
         now = self._now = max(self.now, due)
         self._enter(node, lambda: node.wake(now, timer))
+
+    def _rest(self, due: Time) -> Time:
+        """How much longer to wait, since a loop counts in milliseconds: who went on at once would
+        be ahead of all other hosts, whose publications would come before what it did long since.
+        0: it is due, or the machine's clock was set back."""
+        rest = due - self._clock()
+        return max(rest, MILLISECOND) if 0 < rest < EARLY else 0
+
+    @staticmethod
+    def _call_later(delay: Time, call: Callable[..., None], *arguments: Any) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay / SECOND, call, *arguments)
 
     # Effects.
 
@@ -282,9 +298,8 @@ class Host:
 
     def _set_timer(self, node: Node, timer: Timer, delay: Time) -> None:
         self._clear_timer(node.id, timer)
-        self._timers[node.id][timer] = asyncio.get_running_loop().call_later(
-            delay / SECOND, self._wake, node, timer, self._now + delay
-        )
+        due = self._now + delay
+        self._timers[node.id][timer] = self._call_later(delay, self._wake, node, timer, due)
 
     def _clear_timer(self, node_id: NodeId, timer: Timer) -> None:
         handle = self._timers[node_id].pop(timer, None)
@@ -308,10 +323,12 @@ class Host:
 
     def _plan(self, t: Time, begin_leg: Callable[[], None]) -> None:
         heappush(self._legs, (t, next(self._turn), begin_leg))
-        delay = max(t - self._now, 0) / SECOND
-        asyncio.get_running_loop().call_later(delay, self._reach, t)
+        self._call_later(max(t - self._now, 0), self._reach, t)
 
     def _reach(self, t: Time) -> None:
+        if rest := self._rest(t):
+            self._call_later(rest, self._reach, t)
+            return
         self._now = max(self.now, t)
         self._begin_legs()
 
