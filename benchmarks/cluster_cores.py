@@ -36,7 +36,7 @@ from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Floats
 from nearcast.model.subscription import NodeId
 from nearcast.node import Effect, Send, SendMany, SetTimer, Timer
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.server.config import LimitSettings
 from nearcast.service.access.grants import Grant
 from nearcast.service.cluster.messages import CODEC

@@ -36,7 +36,7 @@ from nearcast.pipeline.analyse import GROUPS, analyse
 from nearcast.pipeline.spark.session import start
 from nearcast.pipeline.spark.storage import open_traces, read_result
 from nearcast.scenario import Scenario, to_json
-from nearcast.service.fence_sets import prepare_fences
+from nearcast.service.fences.sets import prepare_fences
 from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder

@@ -21,7 +21,8 @@ from nearcast.protocols.drtree import messages as drtree
 from nearcast.protocols.psense import messages as psense
 from nearcast.protocols.relays import directory
 from nearcast.protocols.relays import messages as relay_messages
-from nearcast.protocols.voronoi import von, vso
+from nearcast.protocols.voronoi import von
+from nearcast.protocols.voronoi.vso import overlay as vso
 from nearcast.service.cluster import messages as cluster
 from nearcast.space.shapes import disc
 from nearcast.trace.reader import digest, read, scenario

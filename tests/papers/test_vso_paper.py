@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.voronoi.vso_messages import Notify
+from nearcast.protocols.voronoi.vso.messages import Notify
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS

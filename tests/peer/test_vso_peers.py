@@ -8,7 +8,7 @@ import pytest
 
 from nearcast.peer.host import run
 from nearcast.peer.peer import LivePeer, PeerOptions
-from nearcast.protocols.voronoi.vso_peer import VsoPeer
+from nearcast.protocols.voronoi.vso.peer import VsoPeer
 from nearcast.trace.reader import read
 from support.peers import SETTINGS, Player, Process, play, settle
 

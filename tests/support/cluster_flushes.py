@@ -5,7 +5,7 @@ import numpy as np
 from nearcast.client_protocol import messages
 from nearcast.matching.matcher import Batch
 from nearcast.model.subscription import NodeId, Subscription
-from nearcast.protocols.voronoi.vso_messages import Record
+from nearcast.protocols.voronoi.vso.messages import Record
 from nearcast.service.client_state import AcceptedPublication, ClientState
 from nearcast.service.cluster.recent_history import PastFlush
 from nearcast.service.cluster.remote_subscriptions import (

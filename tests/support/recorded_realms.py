@@ -16,7 +16,7 @@ from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.pipeline.geofence.fence_replay import FenceReplay
 from nearcast.pipeline.geofence.recorded_fences import fence_history
-from nearcast.service.fence_sets import prepare_fences
+from nearcast.service.fences.sets import prepare_fences
 from nearcast.service.realm import Limits, Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.sinks import MemoryTrace

@@ -10,8 +10,8 @@ from nearcast.model.commands import Command, Subscribe
 from nearcast.model.subscription import Region
 from nearcast.protocols.voronoi.invariants import SingleOwners, find_violations, sites_of
 from nearcast.protocols.voronoi.site import Site
-from nearcast.protocols.voronoi.vso import CODEC, VsoDeployment, VsoNode
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.overlay import CODEC, VsoDeployment, VsoNode
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.scenario import Scenario, stream
 from nearcast.sim.checkers import DeliveredOnce, InvariantChecker, NotBeforePublished
 from nearcast.sim.network import ConstantDelay, Network

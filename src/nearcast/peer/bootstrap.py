@@ -21,8 +21,8 @@ from nearcast.protocols.brokers.parameters import Parameters as BrokerParameters
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.protocols.drtree.peer import DRTreePeer
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.voronoi.vso_parameters import Parameters as VsoParameters
-from nearcast.protocols.voronoi.vso_peer import VsoPeer
+from nearcast.protocols.voronoi.vso.parameters import Parameters as VsoParameters
+from nearcast.protocols.voronoi.vso.peer import VsoPeer
 from nearcast.scenario import Setting
 from nearcast.space.motion import SECOND, Time
 from nearcast.transport.address_book import AddressBook

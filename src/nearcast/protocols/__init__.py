@@ -15,7 +15,7 @@ PROTOCOLS: "LazyRegistry[ProtocolKind]" = LazyRegistry(
         "bubblestorm": "nearcast.protocols.bubblestorm",
         "psense": "nearcast.protocols.psense",
         "von": "nearcast.protocols.voronoi.von",
-        "vso": "nearcast.protocols.voronoi.vso",
+        "vso": "nearcast.protocols.voronoi.vso.overlay",
         "relays": "nearcast.protocols.relays.deployment",
     },
     lambda module: module.KIND,

@@ -6,7 +6,7 @@ from random import SystemRandom
 from nearcast.matching.matcher import Matcher
 from nearcast.peer.peer import parse_address
 from nearcast.protocols.voronoi.local_diagram import warm_up
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.server.cluster_host import ClusterHost
 from nearcast.server.cluster_links import ClusterLinks, cluster_key
 from nearcast.server.config import ClusterSettings, Settings

@@ -40,7 +40,7 @@ class FenceOptions(Struct, frozen=True):
     events: tuple[messages.FenceEventName, ...] = ()
     dwell: float | None = None  # seconds
     fences: str = ""  # the name of a set
-    watch: bool = False  # told as presence, see `watches`
+    watch: bool = False  # told as presence, see `fences.watches`
     near: float | None = None  # the distance of pairs
 
     @property

@@ -48,11 +48,11 @@ from nearcast.service.client_state import (
     sort_deliveries,
 )
 from nearcast.service.fair_queueing import Accounts, Backlog
-from nearcast.service.fence_groups import fence_options
-from nearcast.service.fence_sets import FenceSet, PreparedFences
+from nearcast.service.fences.groups import fence_options
+from nearcast.service.fences.live_fences import LiveFences
+from nearcast.service.fences.sets import FenceSet, PreparedFences
 from nearcast.service.flush_input import FlushInput, WaitingPublications
 from nearcast.service.following import Following, follow_options
-from nearcast.service.live_fences import LiveFences
 from nearcast.service.path_legs import PathLegs
 from nearcast.service.plain_publications import read_plain
 from nearcast.service.recipients import AcceptedDirect, Recipients, check_recipient
@@ -62,12 +62,14 @@ from nearcast.service.retained_state import (
     RetainedState,
     RetainedStates,
     altitude_outlines,
+    closest_first,
+    list_states,
     pack_publication,
     publication_batch,
+    record_ended_states,
+    record_states,
 )  # fmt: skip
 from nearcast.service.state_expiry import LATEST, Age, StateExpiry
-from nearcast.service.state_listing import closest_first, list_states
-from nearcast.service.state_recording import record_ended_states, record_states
 from nearcast.service.subscription_cost import check_cost
 from nearcast.service.throttling import KEPT, Throttle, check_throttle_options
 from nearcast.space.motion import Time

@@ -19,11 +19,13 @@ from nearcast.client_protocol.earth_json import altitude_outline
 from nearcast.columns import SlotAllocator, grow
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Floats, Integers
-from nearcast.model.subscription import Subscription, Value
+from nearcast.model.rates import has_centre
+from nearcast.model.subscription import Formula, Subscription, Value
 from nearcast.service.client_state import NO_SLOT, AcceptedPublication, LazyPublications
 from nearcast.space.motion import FOREVER, SECOND, Moving, Time
 from nearcast.space.outlines import Outline
 from nearcast.space.shapes import EVERYWHERE, LARGEST, ShapeKind
+from nearcast.trace.recorder import Recorder
 
 # A pair of a subscription's slot and a feed is one number: these low bits are the feed.
 FEED_BITS = 32
@@ -32,6 +34,7 @@ FEED_MASK = (1 << FEED_BITS) - 1
 ALL_PLACES = replace(EVERYWHERE, rx=LARGEST, ry=LARGEST)  # no place lies outside of it
 NO_FEED = -1
 DIGESTS = 2**53  # possible totals of a digest
+ANSWER_BYTES = 1_048_576  # of payloads that `inside` or `nearby` lists
 
 # A publication as a row of a numpy table: the publisher; the client that publishes for it, as an
 # entity and by its slot; the feed; the payload's bytes; is it retained; its shape; and if it is
@@ -374,3 +377,54 @@ def is_among(pairs: Integers, others: Integers) -> NDArray[np.bool_]:
     positions[positions == len(others)] = 0
     found: NDArray[np.bool_] = others[positions] == pairs
     return found
+
+
+def closest_first(
+    states: RetainedStates, feeds: Integers, subscription: Subscription, now: Time
+) -> Integers:
+    """By distance from the region's centre, then by entity."""
+    centre, entity = states.places_of_states(feeds)
+    region = subscription.region
+    if isinstance(region, Formula) or not has_centre(region):
+        return feeds[np.argsort(entity, kind="stable")]
+    away = centre - region.centre(now)
+    return feeds[np.lexsort((entity, np.sqrt((away * away).sum(axis=1))))]
+
+
+def list_states(
+    states: RetainedStates, feeds: Integers, most: int, form: messages.Encoding
+) -> tuple[list[int], list[messages.EntityState]]:
+    """The first feeds and their states, as many as one answer may have."""
+    found: list[int] = []
+    entities: list[messages.EntityState] = []
+    left = ANSWER_BYTES
+    for feed in feeds[:most].tolist():
+        entity = states.state(feed).entity(form)
+        left -= len(entity.payload)
+        if left < 0:
+            break
+        found.append(feed)
+        entities.append(entity)
+    return found, entities
+
+
+def record_states(
+    recorder: Recorder, t: Time, accepted: Sequence[AcceptedPublication], table: PublicationTable
+) -> None:
+    """Which of these publications are states now, and for how long."""
+    retained = (accepted[i] for i in np.flatnonzero(table["retain"]).tolist())
+    made = [one for one in retained if one.is_state]
+    if made:
+        lives = [one.request.ttl for one in made]
+        recorder.states_made(
+            t, [one.client.entity for one in made], [one.id for one in made],
+            [None if ttl is None else round(ttl * SECOND) for ttl in lives],
+        )  # fmt: skip
+
+
+def record_ended_states(recorder: Recorder, now: Time, states: RetainedStates) -> bool:
+    """States that were withdrawn have ended now. Whether there were any."""
+    ended, states.ended = states.ended or [], []
+    for entity, publication in ended:
+        recorder.state_ended(now, entity, publication)
+    return bool(ended)

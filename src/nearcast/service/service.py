@@ -43,7 +43,7 @@ from nearcast.service.effects import (
     Notify,
     Refuse,
 )
-from nearcast.service.fence_sets import prepare_fences
+from nearcast.service.fences.sets import prepare_fences
 from nearcast.service.flush_input import FlushInput
 from nearcast.service.realm import LISTED, Realm
 from nearcast.service.recipients import AcceptedDirect, unknown_recipient

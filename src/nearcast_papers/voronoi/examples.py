@@ -11,7 +11,7 @@ from nearcast.node import Node
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.balance import towards
 from nearcast.protocols.voronoi.site import Site
-from nearcast.protocols.voronoi.vso import VsoNode
+from nearcast.protocols.voronoi.vso.overlay import VsoNode
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND

@@ -7,7 +7,7 @@ from contextlib import suppress
 from nearcast.pipeline.report.charts import Axis, Series
 from nearcast.pipeline.report.formatting import count, number, rate, share
 from nearcast.pipeline.report.plots import Plot, series_style
-from nearcast.protocols.voronoi.vso_messages import Cast, Notify, ReplicaMatch
+from nearcast.protocols.voronoi.vso.messages import Cast, Notify, ReplicaMatch
 from nearcast.sim.settings import CLUSTER
 from nearcast_papers.charts import legend_chart
 from nearcast_papers.paper import NotMeasuredError

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast.protocols.voronoi.balance import LoadTrend, apart, towards
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.scenario import stream
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND

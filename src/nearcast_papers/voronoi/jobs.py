@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from nearcast.pipeline.jobs.overlay import ownership
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.voronoi.vso_messages import Notify
+from nearcast.protocols.voronoi.vso.messages import Notify
 from nearcast_papers.voronoi.scenarios import LIMIT, MEASURED_S
 
 VAST_NEIGHBOUR = 36  # bytes that VAST writes to tell a client about one neighbour in one step

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.voronoi.vso_messages import (
+from nearcast.protocols.voronoi.vso.messages import (
     Cast,
     Inventory,
     Notify,

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.scenario import Scenario, Setting
 from nearcast.sim.settings import CLUSTER
 

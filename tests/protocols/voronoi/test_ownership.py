@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from nearcast.node import Message, Outbox, Send, SendMany
 from nearcast.protocols.voronoi.records import FARTHEST, Records, centre, leg, mixed
 from nearcast.protocols.voronoi.site import OwnershipGiven, OwnershipTaken, Record, Site
-from nearcast.protocols.voronoi.vso_messages import (
+from nearcast.protocols.voronoi.vso.messages import (
     Digest,
     Inventory,
     RecordCopies,
     Transfer,
     TransferAck,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import box, disc
 from support.examples import examples

@@ -15,7 +15,7 @@ import nearcast
 from nearcast.errors import JoinError, KeyFileError
 from nearcast.model.subscription import Subscription
 from nearcast.node import Send
-from nearcast.protocols.voronoi.vso_messages import Record, RecordCopies
+from nearcast.protocols.voronoi.vso.messages import Record, RecordCopies
 from nearcast.server.cluster_links import MOST_EARLY_FRAMES, ClusterLinks, cluster_key
 from nearcast.server.config import ClusterSettings, Settings
 from nearcast.server.server import Server

@@ -24,7 +24,7 @@ from nearcast.service.cluster.fence_replication import (
 )
 from nearcast.service.cluster.messages import CODEC, FenceBuckets, FenceRecord, FenceRecords
 from nearcast.service.cluster.realm import ClusterRealm
-from nearcast.service.fence_sets import PreparedFences, prepare_fences
+from nearcast.service.fences.sets import PreparedFences, prepare_fences
 from nearcast.sim.cluster.server_host import ServerHost
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE

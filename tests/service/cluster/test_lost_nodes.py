@@ -9,7 +9,7 @@ from nearcast.client_protocol.limits import Limits
 from nearcast.matching import MATCHERS
 from nearcast.node import Effect, Send
 from nearcast.protocols.voronoi.mesh_messages import NearestSiteQuery
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.service.access.grants import Grant
 from nearcast.service.cluster.messages import (
     CLIENTS_ONLY,

@@ -16,8 +16,8 @@ from nearcast.model import commands
 from nearcast.model.subscription import Formula, NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.site import Site
-from nearcast.protocols.voronoi.vso_messages import RecordCopies
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.messages import RecordCopies
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.service.client_state import ActiveSubscription, ThrottleOptions
 from nearcast.service.cluster.handover import find_overtaken, may_be_overtaken
 from nearcast.service.cluster.messages import (

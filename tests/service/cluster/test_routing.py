@@ -11,7 +11,7 @@ from nearcast.matching import MATCHERS
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.site import Site
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.service.cluster.messages import (
     CLIENTS_ONLY,
     PREVIOUS_OWNER,

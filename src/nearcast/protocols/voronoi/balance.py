@@ -8,7 +8,7 @@ from math import hypot
 
 from msgspec import Struct
 
-from nearcast.protocols.voronoi.vso_messages import Place
+from nearcast.protocols.voronoi.vso.messages import Place
 from nearcast.space.motion import Time
 
 

@@ -14,7 +14,7 @@ from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Node
 from nearcast.protocols.overlay import Invariant
 from nearcast.protocols.voronoi.site import Record, Site
-from nearcast.protocols.voronoi.vso import VsoNode
+from nearcast.protocols.voronoi.vso.overlay import VsoNode
 from nearcast.space import voronoi
 from nearcast.space.motion import Time
 

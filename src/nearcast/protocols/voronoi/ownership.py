@@ -21,7 +21,7 @@ from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.mesh import Mesh
 from nearcast.protocols.voronoi.records import NEVER, Flags, Floats, Records, Slots, in_messages
 from nearcast.protocols.voronoi.replicas import Replicas
-from nearcast.protocols.voronoi.vso_messages import (
+from nearcast.protocols.voronoi.vso.messages import (
     CopiesReleased,
     Digest,
     Epoch,
@@ -35,7 +35,7 @@ from nearcast.protocols.voronoi.vso_messages import (
     TransferAck,
     Version,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
+from nearcast.protocols.voronoi.vso.parameters import Parameters, microseconds
 from nearcast.space.motion import Time
 from nearcast.space.shapes import BOX, DISC
 

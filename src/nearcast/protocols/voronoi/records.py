@@ -16,7 +16,7 @@ from nearcast.columns import grow
 from nearcast.matching.grid_build import elapsed as compiled_elapsed
 from nearcast.model.predicates import Interval, box_at
 from nearcast.model.subscription import Formula, NodeId, Region, SubscriptionId
-from nearcast.protocols.voronoi.vso_messages import Place, Record
+from nearcast.protocols.voronoi.vso.messages import Place, Record
 from nearcast.space.motion import FOREVER, Moving, Path, Time, elapsed
 from nearcast.space.shapes import DISC
 

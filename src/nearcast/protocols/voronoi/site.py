@@ -29,7 +29,6 @@ from msgspec import Struct
 from nearcast.model.subscription import NodeId, Region, SubscriptionId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.balance import Capacity, LoadTrend, apart, towards
-from nearcast.protocols.voronoi.gateway import GatewayRole
 from nearcast.protocols.voronoi.mesh import Mesh
 from nearcast.protocols.voronoi.ownership import (
     LONG_AGO,
@@ -42,8 +41,9 @@ from nearcast.protocols.voronoi.ownership import (
     nearest,
 )
 from nearcast.protocols.voronoi.records import Floats, Slots
-from nearcast.protocols.voronoi.vso_messages import MoveCloser, Place, Record, Version, sound
-from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
+from nearcast.protocols.voronoi.vso.gateway import GatewayRole
+from nearcast.protocols.voronoi.vso.messages import MoveCloser, Place, Record, Version, sound
+from nearcast.protocols.voronoi.vso.parameters import Parameters, microseconds
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import BOX, POINT, Shape

@@ -28,7 +28,7 @@ from nearcast.server.http.protocol import (
 )
 from nearcast.service.access.grants import Grant, Role
 from nearcast.service.client_state import ClientState
-from nearcast.service.fence_sets import read_collection
+from nearcast.service.fences.sets import read_collection
 from nearcast.service.service import INTERNAL_ERROR
 from nearcast.space.motion import SECOND
 

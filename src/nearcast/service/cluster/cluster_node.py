@@ -14,8 +14,8 @@ from msgspec import Struct
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message, Stop
 from nearcast.protocols.voronoi.site import MatcherResigned, NeighbourRemoved, Site
-from nearcast.protocols.voronoi.vso_messages import Place
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.messages import Place
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.departure import Departure
 from nearcast.service.cluster.direct_routing import DirectRouting

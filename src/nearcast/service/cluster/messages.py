@@ -1,4 +1,4 @@
-"""Messages between the nodes of a cluster, beside those of their sites (`vso_messages`).
+"""Messages between the nodes of a cluster, beside those of their sites (`voronoi.vso.messages`).
 
 A client's *home* is the node that the client is connected to. Each node also has a *site*, which
 owns a part of the world (VSO). The site that owns a subscription's or a publication's place knows
@@ -71,7 +71,7 @@ from nearcast.model.subscription import (
 )
 from nearcast.node import Message, Real
 from nearcast.protocols.voronoi import mesh_messages
-from nearcast.protocols.voronoi.vso_messages import MESSAGES, Hops, Place, Record, Version
+from nearcast.protocols.voronoi.vso.messages import MESSAGES, Hops, Place, Record, Version
 from nearcast.service.client_state import FenceOptions, FollowOptions, ThrottleOptions
 from nearcast.service.cluster.recent_history import SubscriptionVersion
 from nearcast.space.motion import Time

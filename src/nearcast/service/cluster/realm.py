@@ -33,7 +33,7 @@ from nearcast.service.cluster.recent_history import (
 )
 from nearcast.service.cluster.remote_entities import RemoteEntities
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS
-from nearcast.service.fence_sets import PreparedFences, read_features
+from nearcast.service.fences.sets import PreparedFences, read_features
 from nearcast.service.flush_input import FlushInput
 from nearcast.service.realm import Realm
 from nearcast.service.retained_state import (

@@ -16,7 +16,7 @@ from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.subscription import Filter, NodeId, Subscription, SubscriptionId
 from nearcast.protocols.voronoi.records import Flags
-from nearcast.protocols.voronoi.vso_messages import Record, Version
+from nearcast.protocols.voronoi.vso.messages import Record, Version
 from nearcast.service.cluster import recent_history
 from nearcast.service.cluster.recent_history import (
     KEPT,

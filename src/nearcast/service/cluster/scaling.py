@@ -24,7 +24,7 @@ from msgspec import Struct
 from nearcast.model.subscription import NodeId
 from nearcast.node import Outbox
 from nearcast.protocols.voronoi.records import leg
-from nearcast.protocols.voronoi.vso_messages import Place
+from nearcast.protocols.voronoi.vso.messages import Place
 from nearcast.service.cluster.departure import Departure
 from nearcast.service.cluster.messages import CallIn, NodeHeartbeat
 from nearcast.space.motion import SECOND, Time

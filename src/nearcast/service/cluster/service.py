@@ -13,7 +13,7 @@ from nearcast.client_protocol.limits import Limits
 from nearcast.errors import MalformedMessageError, Refused
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Effect, Message, Timer
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.service.access.grants import Grant
 from nearcast.service.client_state import FlushDeliveries
 from nearcast.service.cluster.cluster_node import ClusterNode

@@ -23,7 +23,7 @@ from nearcast.protocols.voronoi.site import (
     Site,
     SiteEvent,
 )
-from nearcast.protocols.voronoi.vso_messages import Epoch, Record, Version
+from nearcast.protocols.voronoi.vso.messages import Epoch, Record, Version
 from nearcast.service.client_state import ActiveSubscription
 from nearcast.service.cluster.messages import (
     SubscriptionEnded,

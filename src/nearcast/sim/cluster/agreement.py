@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from nearcast.client_protocol.messages import EntityState
 from nearcast.model.subscription import NodeId, SubscriptionId
-from nearcast.protocols.voronoi.vso_messages import Record
+from nearcast.protocols.voronoi.vso.messages import Record
 from nearcast.service.cluster.scaling import Role
 from nearcast.sim.cluster.client_host import ClientHost
 from nearcast.sim.cluster.server_host import ServerHost

@@ -32,7 +32,7 @@ from nearcast.client.received import Message
 from nearcast.client_protocol import messages
 from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
-from nearcast.protocols.voronoi.vso_messages import Place
+from nearcast.protocols.voronoi.vso.messages import Place
 from nearcast.service.cluster.realm import OVERDUE
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, block_of
 from nearcast.service.cluster.scaling import Role

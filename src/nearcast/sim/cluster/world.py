@@ -20,7 +20,7 @@ from nearcast.model.commands import Command, Leave, Publish
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message as NodeMessage
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.voronoi import vso_parameters
+from nearcast.protocols.voronoi.vso.parameters import Parameters as VsoParameters
 from nearcast.scenario import Scenario, stream
 from nearcast.service.cluster.messages import DirectForwarded, DirectSent, PublicationBatch
 from nearcast.service.cluster.realm import ClusterRealm
@@ -266,7 +266,7 @@ class ClusterWorld:
         scaling = ScalingParameters(
             standby=machine in self._standbys, capacity=p.capacity, high_s=p.high_s, low_s=p.low_s
         )
-        parameters = vso_parameters.Parameters(
+        parameters = VsoParameters(
             limit=max(1.0, scaling.high * p.capacity), insertion_trigger=0, departure_trigger=1000,
             site_beat_ms=1000.0,
         )  # fmt: skip

@@ -13,8 +13,8 @@ from nearcast.model.commands import Publish
 from nearcast.node import Outbox, Send
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.site import Site
-from nearcast.protocols.voronoi.vso_messages import Candidate, MatcherList, MatcherPresent, Promote
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.messages import Candidate, MatcherList, MatcherPresent, Promote
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.sim.network import ConstantDelay, FaultyNetwork
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point

@@ -15,10 +15,10 @@ from nearcast.model.subscription import Filter, Formula
 from nearcast.node import Deliver, Effect
 from nearcast.protocols.dedup import DUPLICATE_WINDOW, ReceivedPublications
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.voronoi.client_columns import VERSIONS
-from nearcast.protocols.voronoi.vso import SendAlive, VsoDeployment, VsoNode
-from nearcast.protocols.voronoi.vso_messages import Notify, OwnerConfirmed
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.client_columns import VERSIONS
+from nearcast.protocols.voronoi.vso.messages import Notify, OwnerConfirmed
+from nearcast.protocols.voronoi.vso.overlay import SendAlive, VsoDeployment, VsoNode
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.space.motion import SECOND, Moving, line, path
 from nearcast.space.shapes import box, disc, point
 from nearcast.trace.schema import TABLES

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from nearcast.matching import MATCHERS
+from nearcast.service.fences.watches import Watch, Watches
 from nearcast.service.retained_state import RetainedStates, query_subscription
-from nearcast.service.watches import Watch, Watches
 from nearcast.space.motion import SECOND, Time
 
 WORK = 2_000_000  # of a tick: pairs of watch and state, times the steps of their formulas, plus one

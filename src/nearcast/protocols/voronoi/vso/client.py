@@ -18,8 +18,8 @@ from nearcast.model.interests import ActiveInterests, InterestCommand, InterestV
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, NodeId, Region, Subscription, SubscriptionId
 from nearcast.node import Message, Outbox, Timer
-from nearcast.protocols.voronoi.client_columns import ClientColumns, History
-from nearcast.protocols.voronoi.vso_messages import (
+from nearcast.protocols.voronoi.vso.client_columns import ClientColumns, History
+from nearcast.protocols.voronoi.vso.messages import (
     Alive,
     Cancel,
     Candidate,
@@ -33,7 +33,7 @@ from nearcast.protocols.voronoi.vso_messages import (
     RegionUpdate,
     Version,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
+from nearcast.protocols.voronoi.vso.parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Path, Time
 from nearcast.space.shapes import BOX, Shape, ShapeKind, Vector
 

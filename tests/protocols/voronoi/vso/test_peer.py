@@ -6,16 +6,16 @@ import pytest
 
 from nearcast.model.commands import Leave, Publish, Subscribe, Unsubscribe
 from nearcast.node import Send
-from nearcast.protocols.voronoi.vso import CODEC, SendAlive
-from nearcast.protocols.voronoi.vso_messages import (
+from nearcast.protocols.voronoi.vso.messages import (
     Cancel,
     GatewayKnown,
     GatewayQuery,
     Interest,
     Promote,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters
-from nearcast.protocols.voronoi.vso_peer import VsoPeer
+from nearcast.protocols.voronoi.vso.overlay import CODEC, SendAlive
+from nearcast.protocols.voronoi.vso.parameters import Parameters
+from nearcast.protocols.voronoi.vso.peer import VsoPeer
 from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished
 from nearcast.sim.network import ConstantDelay
 from nearcast.sim.simulation import Simulation

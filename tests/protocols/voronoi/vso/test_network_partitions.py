@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.protocols.voronoi.balance import Capacity, LoadTrend, apart, towards
-from nearcast.protocols.voronoi.initial_grid import grid
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.initial_grid import grid
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.space.motion import SECOND
 from nearcast.space.quadtree import quadtree
 from nearcast.space.voronoi import nearest

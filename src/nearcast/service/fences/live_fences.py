@@ -36,8 +36,8 @@ from nearcast.fences.groups import (
 from nearcast.matching import MATCHERS
 from nearcast.model.subscription import Formula, Subscription, region_evolves
 from nearcast.service.client_state import ActiveSubscription, ClientState, FenceOptions
-from nearcast.service.compared_watches import WatchComparison
-from nearcast.service.fence_groups import (
+from nearcast.service.fences.compared_watches import WatchComparison
+from nearcast.service.fences.groups import (
     KIND_NAMES,
     FeedNumbers,
     FenceEntity,
@@ -49,8 +49,9 @@ from nearcast.service.fence_groups import (
     inside_events,
     kinds_of,
 )
-from nearcast.service.fence_recording import FenceRecording
-from nearcast.service.fence_sets import FenceSet, PreparedFences
+from nearcast.service.fences.recording import FenceRecording
+from nearcast.service.fences.sets import FenceSet, PreparedFences
+from nearcast.service.fences.watches import Watch, Watches
 from nearcast.service.retained_state import (
     ALL_PLACES,
     FeedEnded,
@@ -58,7 +59,6 @@ from nearcast.service.retained_state import (
     StatesMade,
     publication_batch,
 )
-from nearcast.service.watches import Watch, Watches
 from nearcast.space.earth import lon_lat
 from nearcast.space.motion import FOREVER, SECOND, Moving, Path, Time
 from nearcast.space.shapes import ShapeKind

@@ -23,11 +23,11 @@ from random import Random
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Timer
-from nearcast.protocols.voronoi.client_columns import ClientColumns
-from nearcast.protocols.voronoi.initial_grid import grid
-from nearcast.protocols.voronoi.vso import GatewayName, SendAlive, VsoNode
-from nearcast.protocols.voronoi.vso_messages import GatewayKnown, GatewayQuery, Place, Term
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.client_columns import ClientColumns
+from nearcast.protocols.voronoi.vso.initial_grid import grid
+from nearcast.protocols.voronoi.vso.messages import GatewayKnown, GatewayQuery, Place, Term
+from nearcast.protocols.voronoi.vso.overlay import GatewayName, SendAlive, VsoNode
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.space.motion import SECOND, Time
 
 ASKED_TOGETHER = 8  # contacts that are asked with one heartbeat: half of them by name

@@ -2,7 +2,7 @@
 
 from math import ceil, sqrt
 
-from nearcast.protocols.voronoi.vso_messages import Place
+from nearcast.protocols.voronoi.vso.messages import Place
 
 
 def grid(count: int, side: float) -> list[Place]:

@@ -11,7 +11,7 @@ import msgspec
 from nearcast.client_protocol.messages import FeatureId, FenceNotice
 from nearcast.fences.areas import shapes_of
 from nearcast.service.client_state import ActiveSubscription
-from nearcast.service.fence_sets import PreparedFences
+from nearcast.service.fences.sets import PreparedFences
 from nearcast.space.motion import SECOND, Moving, Path, Time
 from nearcast.trace.recorder import Recorder
 

@@ -15,11 +15,11 @@ from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.overlay import FIRST_SERVER, Invariant, ProtocolKind
 from nearcast.protocols.voronoi import mesh_messages
-from nearcast.protocols.voronoi.client_columns import ClientColumns
-from nearcast.protocols.voronoi.initial_grid import grid
-from nearcast.protocols.voronoi.matcher import MOST_HOPS, VsoMatcher
-from nearcast.protocols.voronoi.vso_client import RetrySubscriptions, VsoClient
-from nearcast.protocols.voronoi.vso_messages import (
+from nearcast.protocols.voronoi.vso.client import RetrySubscriptions, VsoClient
+from nearcast.protocols.voronoi.vso.client_columns import ClientColumns
+from nearcast.protocols.voronoi.vso.initial_grid import grid
+from nearcast.protocols.voronoi.vso.matcher import MOST_HOPS, VsoMatcher
+from nearcast.protocols.voronoi.vso.messages import (
     MESSAGES,
     Alive,
     Cancel,
@@ -35,7 +35,7 @@ from nearcast.protocols.voronoi.vso_messages import (
     ReplicaMatch,
     sound,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso.parameters import Parameters
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
@@ -48,7 +48,7 @@ PASSED_ON = (Post, Interest, RegionUpdate, Cancel, ReplicaMatch, Cast)
 class GatewayName:
     """The well-known address of the gateway: a new gateway is found here.
 
-    The nodes of a simulation share one; a peer has one of its own (`vso_peer`).
+    The nodes of a simulation share one; a peer has one of its own (`peer`).
     """
 
     def __init__(self, gateway: NodeId) -> None:

@@ -12,7 +12,8 @@ from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.model.subscription import evolves
-from nearcast.service import compared_watches, live_fences, state_listing
+from nearcast.service import retained_state
+from nearcast.service.fences import compared_watches, live_fences
 from nearcast.space.motion import SECOND
 from support.examples import examples
 from support.realm_histories import FLUSH, TICK, RealmHarness, Step
@@ -415,7 +416,7 @@ def test_inside_and_nearby_list_a_bounded_answer_and_the_rest_enters(
     settled(
         harness, *((100 + n, messages.PublishRequest(0.0, 0.0, payload, True)) for n in range(5))
     )
-    monkeypatch.setattr(state_listing, "ANSWER_BYTES", 150)
+    monkeypatch.setattr(retained_state, "ANSWER_BYTES", 150)
     assert len(harness.realm.nearby(harness.now, messages.NearbyRequest(EVERYBODY, limit=2))) == 1
 
 

@@ -19,8 +19,8 @@ from nearcast.client_protocol.messages import (
     UnsubscribeRequest,
 )
 from nearcast.errors import Refused
-from nearcast.service import live_fences
-from nearcast.service.fence_sets import (
+from nearcast.service.fences import live_fences
+from nearcast.service.fences.sets import (
     FenceSet,
     PreparedFences,
     prepare_fences,

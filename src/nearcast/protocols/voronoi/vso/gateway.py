@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.mesh import Mesh
-from nearcast.protocols.voronoi.vso_messages import (
+from nearcast.protocols.voronoi.vso.messages import (
     Candidate,
     MatcherInsert,
     MatcherList,
@@ -26,7 +26,7 @@ from nearcast.protocols.voronoi.vso_messages import (
     Promote,
     Term,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
+from nearcast.protocols.voronoi.vso.parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Time
 
 HEIRS = 2  # matchers that know the candidates

@@ -28,7 +28,7 @@ from nearcast.protocols.voronoi.site import (
     RecordDropped,
     Site,
 )
-from nearcast.protocols.voronoi.vso_messages import (
+from nearcast.protocols.voronoi.vso.messages import (
     Alive,
     Cancel,
     Cast,
@@ -42,7 +42,7 @@ from nearcast.protocols.voronoi.vso_messages import (
     RegionUpdate,
     ReplicaMatch,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
+from nearcast.protocols.voronoi.vso.parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Time
 
 MOST_HOPS = 256  # a message with so many hops goes in circles

@@ -25,8 +25,8 @@ from nearcast.fences.near_pairs import NearPairs
 from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Subscription
 from nearcast.service.client_state import ActiveSubscription, ClientState, FenceOptions
+from nearcast.service.fences.watches import Watch
 from nearcast.service.retained_state import StatesMade
-from nearcast.service.watches import Watch
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import LARGEST
 

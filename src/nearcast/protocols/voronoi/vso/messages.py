@@ -21,7 +21,7 @@ matcher                     gateway                    candidate
   │── MatcherInsert ──────────▶│── Promote ──────────────▶│── joins the mesh       F. load
   │── MoveCloser ─▶ its enclosing matchers
 
-GatewayQuery and GatewayKnown: see `vso_peer`.
+GatewayQuery and GatewayKnown: see `peer`.
 
 Only the client raises the version of a subscription; each change of owner raises its epoch. The
 newest version of the content wins, and the largest (epoch, owner): no epoch has two owners.

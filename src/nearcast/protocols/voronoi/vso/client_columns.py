@@ -3,7 +3,7 @@
 Each client has a client slot, each of its subscriptions a slot in the rows. Columns have what each
 subscription wants, which publications it has received, when each matcher last notified the client,
 and recent publishers. A simulator with one Notify for many clients calls `ClientColumns.receive`
-instead of each client; a single client uses `vso_client.VsoClient.receive`. Both mean the same.
+instead of each client; a single client uses `client.VsoClient.receive`. Both mean the same.
 """
 
 from collections import deque
@@ -23,8 +23,8 @@ from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.node import DeliveryBatch, KnownPositions, Message
 from nearcast.protocols.dedup import DUPLICATE_WINDOW, ReceivedPublications, ReceiverNumbers
-from nearcast.protocols.voronoi.recent_senders import RecentSenders
-from nearcast.protocols.voronoi.vso_messages import Notify
+from nearcast.protocols.voronoi.vso.messages import Notify
+from nearcast.protocols.voronoi.vso.recent_senders import RecentSenders
 from nearcast.space.motion import FOREVER, Moving, Time
 from nearcast.space.shapes import EVERYWHERE, Shape, Vector
 

@@ -27,8 +27,8 @@ from nearcast.client_protocol.messages import (
 from nearcast.errors import Refused
 from nearcast.fences.events import FenceKind, LeaveReason
 from nearcast.matching import MATCHERS
-from nearcast.service import live_fences
-from nearcast.service.fence_groups import KIND_NAMES
+from nearcast.service.fences import live_fences
+from nearcast.service.fences.groups import KIND_NAMES
 from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND
 from support.examples import examples
