@@ -100,8 +100,8 @@ class Node:
                     post = delivery_frames(flushed, self.service.realm.numbers, self._packed)
                     starts = post.starts.tolist()
                     for first, last in pairwise(starts):
-                        b"".join(post.frames[first:last])
-                    world.deliveries += len(post.frames)
+                        b"".join(post.frames(first, last))
+                    world.deliveries += len(post.which)
                 case Send(to, message):
                     self._send([to], CODEC.encode(message))
                 case SendMany(several, message):

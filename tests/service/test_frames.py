@@ -104,7 +104,7 @@ def test_everyone_gets_each_publication_once_with_all_matching_numbers(
     assert post.clients.tolist() == sorted(wanted)
     for turn, state in enumerate(post.clients.tolist()):
         form = FORMS[packed[state]]
-        mine = post.frames[post.starts[turn] : post.starts[turn + 1]]
+        mine = post.frames(post.starts[turn], post.starts[turn + 1])
         told = [form.read_notice(body(frame)) for frame in mine]
         assert post.sizes[turn] == sum(map(len, mine))
         assert [(m.publication - 100, m.to) for m in told] == list(wanted[state].items())
@@ -117,4 +117,5 @@ def test_subscribers_with_the_same_deliveries_share_one_frame() -> None:
     first, ids = np.zeros(50, np.int64), np.array([one[0].id])
     heard = FlushDeliveries(7, one, np.arange(50), first, np.arange(50), ids)
     post = delivery_frames(heard, np.ones(50, np.int64), np.zeros(50, np.bool_))
-    assert len({id(frame) for frame in post.frames}) == 1
+    assert len({id(frame) for frame in post.frames(0, 50)}) == 1
+    assert len(post.begins) == 2, "it is built once"

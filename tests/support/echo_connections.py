@@ -49,7 +49,7 @@ class Echo:
     def paused(self, session: Session) -> None:
         """Nobody waits for anything."""
 
-    resumed = paused
+    resumed = stop_deliveries = paused
 
 
 @asynccontextmanager

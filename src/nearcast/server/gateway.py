@@ -39,6 +39,7 @@ from nearcast.server.session import (
     fair_level,
     with_traced_subscriptions,
 )
+from nearcast.server.socket_writes import ClientWrites
 from nearcast.service.access.grants import Grant
 from nearcast.service.client_state import ClientState, FlushDeliveries
 from nearcast.service.connection import Connection
@@ -81,10 +82,6 @@ TOKEN_NEEDED = "a token that this node knows is needed"
 REFUSALS_S = 10  # seconds during which `limits.refusals` are too many
 
 
-def _discard(frames: bytes) -> None:
-    """Used instead of a write: for entities without a connection, and for paused clients."""
-
-
 class Gateway(ServiceHost):
     """Serves the WebSocket clients of a node: reads requests, flushes, delivers."""
 
@@ -98,10 +95,10 @@ class Gateway(ServiceHost):
         self.sessions: dict[Session, None] = {}  # all WebSocket connections, the oldest first
         self.connections = OpenConnections(limits, self.metrics)
         self._session_at: list[Session | None] = []  # by a client's place
-        # The same by a client's place: how to write, whether packed, messages and bytes written;
+        self._writes = ClientWrites()
+        # The same by a client's place: whether packed, messages and bytes written;
         # publications and their bytes that were read; and requests that its bucket has given for
         # plain publications.
-        self._writes: list[Callable[[bytes], None]] = []
         self._packed: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._sent: Integers = np.zeros(0, np.int64)
         self._sent_bytes: Integers = np.zeros(0, np.int64)
@@ -186,7 +183,8 @@ class Gateway(ServiceHost):
         session, client = self._session(stop.connection), stop.client
         self._record_traffic(session, client)
         self._slow.pop(client.slot, None)
-        self._session_at[client.slot], self._writes[client.slot] = None, _discard
+        self._session_at[client.slot] = None
+        self._writes.stop(client.slot)
 
     def end_http_entity(self, client: ClientState) -> None:
         """End an entity that published over HTTP, with its retained states."""
@@ -506,13 +504,13 @@ class Gateway(ServiceHost):
         if session.paused:
             self.paused(session)
         else:
-            self._writes[place] = session.raw.write
+            self._writes.begin(place, session.raw)
 
     def _grow_columns(self, clients: int) -> None:
         """Extend the columns by client place; entities without a connection have places, too."""
         while len(self._session_at) < clients:
             self._session_at.append(None)
-            self._writes.append(_discard)
+        self._writes.grow(clients)
         if clients > len(self._packed):
             size = clients + 64
             self._packed = grow(self._packed, size)
@@ -600,15 +598,12 @@ class Gateway(ServiceHost):
             post = delivery_frames(flushed, self.realm.numbers, self._packed)
             self.metrics.faults += lost
             LOG.error("%d publications could not be encoded for some clients", lost, exc_info=why)
-        writes, frames, join = self._writes, post.frames, b"".join
-        starts = post.starts.tolist()
         # Only clients that are slow already: one that becomes slow now has been written to.
         slow = np.fromiter(self._slow, np.int64)
         large = np.flatnonzero(post.sizes > DIRECT_WRITE)
         if len(large):
             slow = np.concatenate((slow, self._use_queues(post.clients[large])))
-        for place, first, last in zip(post.clients.tolist(), starts, starts[1:], strict=False):
-            writes[place](join(frames[first:last]))
+        self._writes.write(post)
         sent = np.diff(post.starts)
         which: Any = slice(None)
         if len(slow):
@@ -627,18 +622,24 @@ class Gateway(ServiceHost):
         """The transport of this session is full: its deliveries are queued from now on."""
         if session.client is not None:
             self._slow[session.client.slot] = session
-            self._writes[session.client.slot] = _discard
+            self._writes.stop(session.client.slot)
 
     def resumed(self, session: Session) -> None:
         if session.client is not None:
             self._slow.pop(session.client.slot, None)
-            self._writes[session.client.slot] = session.raw.write
+            self._writes.begin(session.client.slot, session.raw)
+
+    def stop_deliveries(self, session: Session) -> None:
+        """The client closes the connection: after the answer nothing is sent."""
+        client = session.client
+        if client is not None and self._session_at[client.slot] is session:
+            self._writes.stop(client.slot)
 
     def _use_queues(self, places: Integers) -> Integers:
         """Of these clients, those with a connection: they are written to by their queues."""
         found = [place for place in places.tolist() if self._session_at[place] is not None]
         for place in found:
-            self._writes[place] = _discard
+            self._writes.stop(place)
         return np.array(found, np.int64)
 
     def _queue(self, flushed: FlushDeliveries, post: DeliveryFrames, turns: Integers) -> None:
@@ -659,7 +660,7 @@ class Gateway(ServiceHost):
             if self.recording:
                 place, numbers = session.client.slot, self.realm.subscriptions
                 queued = with_traced_subscriptions(queued, publications, flushed, place, numbers)
-            self._record_dropped(session, session.queue(post.frames[first:last], queued))
+            self._record_dropped(session, session.queue(post.frames(first, last), queued))
             if not session.paused:
                 self.resumed(session)
 

@@ -29,6 +29,7 @@ from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S
 from nearcast.errors import AccessError
 from nearcast.matching import MATCHERS
 from nearcast.scenario import Setting
+from nearcast.server import socket_writes
 from nearcast.server.access.tokens import AccessControl, load_access
 from nearcast.server.clock import clock
 from nearcast.server.config import Settings
@@ -256,7 +257,9 @@ def warm_up() -> None:
     frame = messages.MSGPACK.encode(messages.PublishRequest(0.0, 0.0, Raw(b"\x01")))
     slots, every = np.array([one.slot for one in clients]), np.ones(len(clients), np.int64)
     realm.publish_plain(slots, [frame, frame], every, lambda _: None)
-    delivery_frames(realm.flush(5_000_000), realm.numbers, every == 1)
+    post = delivery_frames(realm.flush(5_000_000), realm.numbers, every == 1)
+    if socket_writes.LINUX:
+        socket_writes.write_frames(np.full(len(post.clients), socket_writes.NO_SOCKET), post)
     recorder.close()
 
 

@@ -169,6 +169,9 @@ class Session(WebSocketEndpoint, Connection):
     def pong(self, payload: bytes) -> None:
         self.send_frames([bytes((0x8A, len(payload))) + payload])
 
+    def closed(self, code: int, reason: str) -> None:  # noqa: ARG002
+        self.gateway.stop_deliveries(self)
+
     def fail(self, code: int, reason: str) -> None:
         self.end(reason, CloseCode(code))
 

@@ -71,17 +71,34 @@ def message_frame(
 
 
 class DeliveryFrames(Struct, frozen=True):
-    """The client in slot `clients[i]` is sent `frames[starts[i]:starts[i + 1]]`."""
+    """The client in slot `clients[i]` is sent the frames of deliveries `starts[i]` until
+    `starts[i + 1]`. Delivery `k` has frame `which[k]`, which is `built[begins[which[k]]` until
+    `begins[which[k] + 1]]`: each frame is there once, whoever gets it."""
 
     clients: Integers
     starts: Integers  # one more than there are clients: the last is the end
     sizes: Integers  # bytes for each client
-    frames: list[bytes]
-    publications: Integers  # of each frame: where in `FlushDeliveries.publications`
+    built: NDArray[np.uint8]
+    begins: Integers  # one more than there are frames: the last is the end
+    which: Integers
+    publications: Integers  # of each delivery: where in `FlushDeliveries.publications`
+    shared: dict[int, bytes] = {}  # frames that somebody has asked for
+
+    def frames(self, first: int, last: int) -> list[bytes]:
+        """The frames of these deliveries; those with the same bytes are one object."""
+        return [self.frame(number) for number in self.which[first:last].tolist()]
+
+    def frame(self, number: int) -> bytes:
+        if number not in self.shared:
+            begin, end = self.begins[number], self.begins[number + 1]
+            self.shared[number] = self.built[begin:end].tobytes()
+        return self.shared[number]
 
 
 _NONE = np.zeros(0, np.int64)
-NO_FRAMES = DeliveryFrames(_NONE, np.zeros(1, np.int64), _NONE, [], _NONE)
+NO_FRAMES = DeliveryFrames(
+    _NONE, np.zeros(1, np.int64), _NONE, np.zeros(0, np.uint8), np.zeros(1, np.int64), _NONE, _NONE
+)
 
 
 def delivery_frames(
@@ -104,14 +121,15 @@ def delivery_frames(
     if len(begins) < len(client):
         bounds = np.append(begins, len(client))
         merged = _merge_subscriptions(bounds, number, what, packed[whose], len(wanted), which)
-    built = _build_frames(deliveries, wanted, merged)
+    built, begins = _build_frames(deliveries, wanted, merged)
     starts = np.flatnonzero(np.append(True, whose[1:] != whose[:-1]))
-    lengths = np.fromiter(map(len, built), np.int64, len(built))
     return DeliveryFrames(
         whose[starts],
         np.append(starts, len(whose)),
-        np.add.reduceat(lengths[which], starts),
-        np.array(built, object)[which].tolist(),
+        np.add.reduceat(np.diff(begins)[which], starts),
+        built,
+        begins,
+        which,
         what,
     )
 
@@ -172,42 +190,49 @@ def _build_frames(
     deliveries: FlushDeliveries,
     wanted: Integers,
     merged: list[tuple[int, bool, tuple[int, ...]]],
-) -> list[bytes]:
-    """Plain publications (`plain_publications`) are built by a compiled loop, others one by one."""
-    build, table = frame_builder(deliveries.publications, deliveries.t), deliveries.table
+) -> tuple[NDArray[np.uint8], Integers]:
+    """Plain publications (`plain_publications`) are built by a compiled loop, others one by one.
+
+    Gives all frames, one after the other, and where each begins.
+    """
+    table = deliveries.table
     plain = np.zeros(len(wanted), np.bool_)
     if table is not None:
         plain = (wanted[:, 1] == 1) & (table["payload"][wanted[:, 0]] != NOT_PLAIN)
+    if table is not None and plain.all() and not merged:
+        return _plain_frames(deliveries, table, wanted)
+    build = frame_builder(deliveries.publications, deliveries.t)
+    frames = [
+        b"" if is_plain else build(one, binary == 1, [number])
+        for is_plain, (one, binary, number) in zip(plain.tolist(), wanted.tolist(), strict=True)
+    ]
+    frames += [build(one, binary, list(several)) for one, binary, several in merged]
     if table is not None and plain.any():
-        frames = _plain_frames(deliveries, table, wanted[plain])
-        if not plain.all():
-            quick = iter(frames)
-            frames = [
-                next(quick) if is_plain else build(one, binary == 1, [number])
-                for is_plain, (one, binary, number) in zip(
-                    plain.tolist(), wanted.tolist(), strict=True
-                )
-            ]
-    else:
-        frames = [build(one, binary == 1, [number]) for one, binary, number in wanted.tolist()]
-    return frames + [build(one, binary, list(several)) for one, binary, several in merged]
+        quick, ends = _plain_frames(deliveries, table, wanted[plain])
+        data = quick.tobytes()
+        for place, (first, last) in zip(
+            np.flatnonzero(plain).tolist(), pairwise(ends.tolist()), strict=True
+        ):
+            frames[place] = data[first:last]
+    begins = np.zeros(len(frames) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, frames), np.int64, len(frames)), out=begins[1:])
+    return np.frombuffer(bytearray().join(frames), np.uint8), begins
 
 
 def _plain_frames(
     deliveries: FlushDeliveries, table: NDArray[np.void], which: Integers
-) -> list[bytes]:
+) -> tuple[NDArray[np.uint8], Integers]:
     sizes = table["size"][which[:, 0]]
     room = np.empty(int(sizes.sum()) + LONGEST_HEAD * len(which), np.uint8)
     came_in = np.frombuffer(deliveries.data, np.uint8)
-    ends = _build_plain(table, deliveries.ids, deliveries.t, came_in, which, room)
-    data, ends = room[: ends[-1]].tobytes(), ends.tolist()
-    return [data[first:last] for first, last in pairwise([0, *ends])]
+    begins = _build_plain(table, deliveries.ids, deliveries.t, came_in, which, room)
+    return room[: begins[-1]], begins
 
 
 @njit(cache=True)
 def _build_plain(table: Any, ids: Any, t: int, data: Any, which: Any, out: Any) -> Integers:
-    """What `message_frame` makes of plain publications; where each frame ends."""
-    ends = np.zeros(len(which), np.int64)
+    """What `message_frame` makes of plain publications; where each frame begins, and the end."""
+    begins = np.zeros(len(which) + 1, np.int64)
     number = np.zeros(1)
     bits = number.view(np.uint64)
     at = 0
@@ -249,8 +274,8 @@ def _build_plain(table: Any, ids: Any, t: int, data: Any, which: Any, out: Any) 
                 at += 1
             out[at] = 0xC3
             at += 1
-        ends[k] = at
-    return ends
+        begins[k + 1] = at
+    return begins
 
 
 @njit(cache=True)

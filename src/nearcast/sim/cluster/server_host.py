@@ -385,19 +385,18 @@ class ServerHost:
         flushed = deliver.flushed
         packed = np.ones(len(self.realm.clients), np.bool_)
         post = delivery_frames(flushed, self.realm.numbers, packed)
-        decoded: dict[int, Delivery] = {}  # by the frame's identity: clients share frames
-        starts = post.starts.tolist()
+        decoded: dict[int, Delivery] = {}  # by frame: clients share them
+        starts, which = post.starts.tolist(), post.which.tolist()
         ids = flushed.ids[post.publications].tolist() if flushed.ids is not None else []
         for slot, first, last in zip(post.clients.tolist(), starts, starts[1:], strict=False):
             found = self._serving.get(slot)
             if found is None:
                 continue
             for i in range(first, last):
-                frame = post.frames[i]
-                delivery = decoded.get(id(frame))
+                delivery = decoded.get(which[i])
                 if delivery is None:
-                    delivery = decoded[id(frame)] = _decode_message(frame)
-                self._write(found[1], delivery, len(frame), ids[i])
+                    delivery = decoded[which[i]] = _decode_message(post.frame(which[i]))
+                self._write(found[1], delivery, len(post.frame(which[i])), ids[i])
 
     def _on_deliver_missed(self, missed: DeliverMissed) -> None:
         assert isinstance(missed.connection, SimulatedConnection)
