@@ -1,16 +1,21 @@
 """The live service against redis-server, nats-server and mosquitto: useful deliveries per second of
 server CPU, in one run, with the same clients walking the same ways (`benchmarks/live_load.py`).
 
-1,000 clients publish 64 bytes twenty times a second, each in a phase of its own, to about twenty
-others within 50 units. Nearcast gets areas; the brokers get one topic per grid cell of 50 units, as
-a user would emulate areas with them. A delivery is useful if it comes from within the radius. CPU
-is the server's own, user and system, all threads, until all has been heard; every server runs
-alone, with defaults, persistence off. What a client does with a message is not measured.
+Clients publish 64 bytes to about twenty others within 50 units: 1,000 of them twenty times a
+second, and 200, and 5,000 four times a second. They do so in twenty groups, one after the other.
+Nearcast gets areas; the brokers get one topic per grid cell of 50 units, as a user would emulate
+areas with them. A delivery is useful if it comes from within the radius. CPU is the server's own,
+user and system, all threads, until all has been heard; every server runs alone, with defaults,
+persistence off. What a client does with a message is not measured. Three rows are ours: with
+defaults, with everything recorded, and gathering always (`prompt = 0`), which saves CPU.
 
-Also: latency of all at a quarter, half and all of what redis can do, and of one client to another
-on an idle node; seconds until a node is ready, and 10,000 clients at one publication a second each.
-A server that is not installed is named and left out. Load and server share the machine: where it is
-too small or busy, publications are made at a slower pace, and it says so.
+"limit in C" (`benchmarks/limit.c`) is no server for anybody: it takes the same requests, writes the
+same bytes once per client and 50 ms, and checks nothing. Nobody can need much less.
+
+Also: latency of all at a quarter, half and all of what a core of redis can do, and of one client to
+another on an idle node; seconds until a node is ready, and 10,000 clients at one publication a
+second each. A server that is not installed is named and left out. Load and server share the
+machine: where it is too small or busy, publications are made at a slower pace, and it says so.
 
 Run: python benchmarks/live.py [seconds]
 """
@@ -31,16 +36,20 @@ from typing import Any
 from figures import draw_bars
 
 CLIENTS, RATE, RECEIVERS = 1_000, 20.0, 20
+WORLDS = (CLIENTS, RATE), (200, RATE), (5_000, 4.0)  # clients, and publications of each a second
 WANTED = {"redis": 2.5, "nats": 8.0, "mosquitto": 40.0}  # times as many useful deliveries
 LOAD = Path(__file__).with_name("live_load.py")
+LIMIT = Path(__file__).with_name("limit.c")
+LIMIT_FLUSH_MS = 50
 NODE = """
 import sys
 from nearcast.server.config import LimitSettings, Settings
 from nearcast.server.server import serve
-record, trace = sys.argv[1] == "yes", sys.argv[2]
+record, trace, prompt = sys.argv[1] == "yes", sys.argv[2], sys.argv[3]
+more = {"prompt": float(prompt)} if prompt else {}
 limits = LimitSettings(clients=12_000)
 serve(
-    Settings(port=0, record=record, trace=trace, limits=limits),
+    Settings(port=0, record=record, trace=trace, limits=limits, **more),
     lambda node: print(node.port, flush=True),
 )
 """
@@ -65,12 +74,21 @@ def ended(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[byte
 
 
 @contextmanager
-def nearcast(folder: Path, record: bool) -> Iterator[tuple[int, int, float]]:
+def nearcast(
+    folder: Path, record: bool, prompt: float | None = None
+) -> Iterator[tuple[int, int, float]]:
     """A node's process, its port, and how many seconds it took to be ready."""
     trace = str(folder / f"trace-{monotonic()}")
     began = monotonic()
     node = subprocess.Popen(
-        [sys.executable, "-c", NODE, "yes" if record else "no", trace],
+        [
+            sys.executable,
+            "-c",
+            NODE,
+            "yes" if record else "no",
+            trace,
+            "" if prompt is None else str(prompt),
+        ],
         stdout=subprocess.PIPE,
     )
     with ended(node):
@@ -114,7 +132,60 @@ def found(name: str) -> bool:
     )
 
 
-def load(server: str, pid: int, port: int, seconds: float, **more: Any) -> dict[str, float]:
+def limit_in_c(folder: Path) -> Callable[[int], list[str]] | None:
+    """How it is started on a port; None without a C compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    program = folder / "limit"
+    subprocess.run([compiler, "-O2", "-o", str(program), str(LIMIT), "-lm"], check=True)
+    return lambda port: [str(program), str(port), str(LIMIT_FLUSH_MS)]
+
+
+Measured = dict[str, float]
+Measure = Callable[..., Measured]  # seconds, and what else `live_load` is asked
+
+
+def contestants(folder: Path) -> dict[str, Measure]:
+    """Each starts its server, loads it, and ends it."""
+
+    def node(record: bool, prompt: float | None = None) -> Measure:
+        def measure(seconds: float, **more: Any) -> Measured:
+            with nearcast(folder, record, prompt) as (pid, port, _):
+                return load("nearcast", pid, port, seconds, **more)
+
+        return measure
+
+    def server(speech: str, command: Callable[[int], list[str]]) -> Measure:
+        def measure(seconds: float, **more: Any) -> Measured:
+            port = free_port()
+            with broker(command(port)) as pid:
+                return load(speech, pid, port, seconds, **more)
+
+        return measure
+
+    found_here = {
+        OURS: node(record=False), RECORDING: node(record=True),
+        GATHERING: node(record=False, prompt=0.0),
+    }  # fmt: skip
+    for name, command in brokers(folder).items():
+        if found(name):
+            found_here[name] = server(name, command)
+        else:
+            print(f"{name:22} is not installed here: not measured")
+    limit = limit_in_c(folder)
+    if limit is None:
+        print(f"{LEAST:22} there is no C compiler here: not measured")
+    else:
+        found_here[LEAST] = server("nearcast", limit)
+    return found_here
+
+
+OURS, RECORDING, GATHERING = "nearcast", "nearcast, recording", "nearcast, gathering"
+LEAST = "limit in C"
+
+
+def load(server: str, pid: int, port: int, seconds: float, **more: Any) -> Measured:
     asked = {
         "server": server, "pid": pid, "port": port, "seconds": seconds, "clients": CLIENTS,
         "rate": RATE, "receivers": RECEIVERS, "sample": 0, **more,
@@ -125,82 +196,73 @@ def load(server: str, pid: int, port: int, seconds: float, **more: Any) -> dict[
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"the load for {server} failed: {done.stderr.strip()[-500:]}")
-    told: dict[str, float] = json.loads(done.stdout)
+    told: Measured = json.loads(done.stdout)
     told["cpu"] = max(told["user"] + told["system"], 0.01)
     told["efficiency"] = told["useful"] / told["cpu"]
     told["pace"] = seconds / told["wall"]
     return told
 
 
-def line(name: str, told: dict[str, float]) -> None:
+def line(name: str, told: Measured) -> None:
     print(
         f"{name:22} {told['efficiency'] / 1e6:8.2f} M useful/CPU-s  "
-        f"{told['messages'] / max(told['useful'], 1):5.2f} delivered per useful  "
+        f"{told['messages'] / max(told['useful'], 1):5.2f} delivered and "
+        f"{told['bytes'] / max(told['useful'], 1):4.0f} bytes per useful  "
+        f"{told['useful'] / max(told['published'], 1):5.1f} useful per publication  "
         f"CPU {told['user']:6.2f} s + {told['system']:5.2f} s system in {told['wall']:4.1f} s  "
         f"{100 * told['pace']:4.0f} % of the pace",
         flush=True,
     )
 
 
-def compare(folder: Path, seconds: float) -> float:
-    """Prints the table; how many publications a second redis has made, or we have without it."""
-    print(f"{CLIENTS:,} clients x {RATE:g} Hz, {RECEIVERS} receivers each")
-    with nearcast(folder, record=False) as (pid, port, _):
-        ours = load("nearcast", pid, port, seconds)
-    line("nearcast", ours)
-    with nearcast(folder, record=True) as (pid, port, _):
-        recorded = load("nearcast", pid, port, seconds)
-    line("nearcast, recording", recorded)
-    cost = 1 - recorded["efficiency"] / ours["efficiency"]
-    theirs = {}
-    for name, command in brokers(folder).items():
-        if not found(name):
-            print(f"{name:22} is not installed here: not measured")
-            continue
-        port = free_port()
-        with broker(command(port)) as pid:
-            theirs[name] = load(name, pid, port, seconds)
-        line(name, theirs[name])
+def compare(measures: dict[str, Measure], clients: int, rate: float, seconds: float) -> float:
+    """Prints the table; how many publications a second a core of redis makes, or ours."""
+    print(f"{clients:,} clients x {rate:g} Hz, {RECEIVERS} receivers each")
+    told = {}
+    for name, measure in measures.items():
+        told[name] = measure(seconds, clients=clients, rate=rate)
+        line(name, told[name])
     draw_bars(
-        "live-efficiency", "Useful deliveries per second of server CPU",
-        {
-            name: told["efficiency"]
-            for name, told in {"Nearcast": ours, "Nearcast, recording": recorded, **theirs}.items()
-        },
-    )  # fmt: skip
+        f"live-efficiency-{clients:04}",
+        f"Useful deliveries per second of server CPU, {clients:,} clients",
+        {name: one["efficiency"] for name, one in told.items()},
+    )
+    cost = 1 - told[RECORDING]["efficiency"] / told[OURS]["efficiency"]
     print(f"recording costs {100 * cost:.0f} % of the throughput (wanted: below 20 %)")
-    for name, told in theirs.items():
-        ratio = ours["efficiency"] / max(told["efficiency"], 1.0)
-        print(f"nearcast / {name}: {ratio:.1f} (wanted: {WANTED[name]:g})")
-    most = theirs.get("redis", ours)
-    return most["published"] / most["wall"]
+    for name in (*WANTED, LEAST):
+        if name in told:
+            by_default, gathering = (
+                told[one]["efficiency"] / max(told[name]["efficiency"], 1.0)
+                for one in (OURS, GATHERING)
+            )
+            wanted = f" (wanted: {WANTED[name]:g})" if name in WANTED else ""
+            print(f"nearcast / {name}: {by_default:.2f}, gathering {gathering:.2f}{wanted}")
+    core = told.get("redis", told[OURS])
+    return core["published"] / max(core["cpu"], 0.01)
 
 
-def latencies(folder: Path, seconds: float, capacity: float) -> None:
+def latencies(measures: dict[str, Measure], seconds: float, capacity: float) -> None:
     """Of 50 of the clients, at parts of this many publications a second."""
-    print(f"latency in ms: p50, p99 and p99.9 at parts of {capacity:,.0f} publications/s")
+    print(
+        f"latency in ms: p50, p99 and p99.9 at parts of {capacity:,.0f} publications/s,"
+        " which takes redis a core"
+    )
     for part in (0.25, 0.5, 1.0):
-        more = {"rate": part * capacity / CLIENTS, "sample": 50}
-        with nearcast(folder, record=False) as (pid, port, _):
-            waits = {"Nearcast": load("nearcast", pid, port, seconds, **more)}
-        wait_line("nearcast", part, waits["Nearcast"])
-        for name, command in brokers(folder).items():
-            if found(name):
-                port = free_port()
-                with broker(command(port)) as pid:
-                    waits[name] = load(name, pid, port, seconds, **more)
+        waits = {}
+        for name, measure in measures.items():
+            if name != RECORDING:
+                waits[name] = measure(seconds, rate=part * capacity / CLIENTS, sample=50)
                 wait_line(name, part, waits[name])
         draw_bars(
             f"live-latency-{100 * part:03.0f}",
             f"p99 of latency in ms, at {100 * part:.0f} % of {capacity:,.0f} publications/s",
             {name: told["p99"] for name, told in waits.items()}, "{:,.1f} ms",
         )  # fmt: skip
-    with nearcast(folder, record=False) as (pid, port, _):
-        told = load("nearcast", pid, port, seconds, clients=2, receivers=2, rate=20.0, sample=2)
+    told = measures[OURS](seconds, clients=2, receivers=2, rate=20.0, sample=2)
     wait_line("two clients alone", 0.0, told)
 
 
-def wait_line(name: str, part: float, told: dict[str, float]) -> None:
+def wait_line(name: str, part: float, told: Measured) -> None:
     print(
         f"{name:22} {100 * part:4.0f} %  {told['p50']:7.1f} {told['p99']:8.1f} {told['p999']:8.1f}"
         f"  CPU {100 * told['cpu'] / told['wall']:4.0f} %  {100 * told['pace']:4.0f} % of the pace",
@@ -224,8 +286,12 @@ def rest(folder: Path, seconds: float) -> None:
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
     with tempfile.TemporaryDirectory() as name:
-        capacity = compare(Path(name), seconds)
-        latencies(Path(name), seconds, capacity)
+        measures = contestants(Path(name))
+        (clients, rate), *others = WORLDS
+        capacity = compare(measures, clients, rate, seconds)
+        for clients, rate in others:
+            compare(measures, clients, rate, seconds)
+        latencies(measures, seconds, capacity)
         rest(Path(name), seconds)
 
 

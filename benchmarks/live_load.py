@@ -27,7 +27,7 @@ MAGIC = b"\xffNEARCST"
 LEG_S = 5.0
 SPEED = 10.0
 SLOTS = 20  # of a tick: so many groups of clients, one after the other
-WAITS = 40_000  # tenths of milliseconds, of the histogram
+WAITS = 300_000  # tenths of milliseconds, of the histogram
 LOOK_S = 0.0005  # between two looks at a sample of clients
 
 
@@ -224,7 +224,7 @@ class Load:
         self.speeches = [SPEECHES[server]() for _ in range(clients)]
         self.cells: list[set[tuple[int, int]]] = [set() for _ in range(clients)]
         self.left, self.unsent = [b""] * clients, [b""] * clients
-        self.messages = self.useful = self.published = self.late = 0
+        self.messages = self.useful = self.published = self.late = self.bytes = 0
         self.waits = np.zeros(WAITS, np.int64)
         self._magic = np.frombuffer(MAGIC, np.uint8)
         self._room = bytearray(4 << 20)
@@ -315,6 +315,7 @@ class Load:
             self.messages += messages
             self.useful += useful
             self.left[client] = bytes(self._view[done:size])
+        self.bytes += total
         return total
 
     def run(self, ticks: int, sample: int = 0) -> None:
@@ -366,7 +367,7 @@ def main() -> None:
     load.walks.begin(load.now())
     load.run(int(2 * asked["rate"]), asked["sample"])
     load.settle()
-    load.messages = load.useful = load.published = load.late = 0
+    load.messages = load.useful = load.published = load.late = load.bytes = 0
     load.waits[:] = 0
     before, began = cpu_seconds(asked["pid"]), time()
     load.run(round(asked["seconds"] * asked["rate"]), asked["sample"])
@@ -381,7 +382,7 @@ def main() -> None:
     told = {
         "user": after[0] - before[0], "system": after[1] - before[1], "wall": wall,
         "messages": load.messages, "useful": load.useful, "published": load.published,
-        "late": load.late, "p50": p50, "p99": p99, "p999": p999,
+        "late": load.late, "bytes": load.bytes, "p50": p50, "p99": p99, "p999": p999,
     }  # fmt: skip
     print(json.dumps(told))
 

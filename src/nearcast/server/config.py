@@ -211,7 +211,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # between them, or * for all. Empty: pages of this machine; with tokens, WebSockets of any
     # page.
     cors: str = ""
-    # Under load, collect deliveries for so many milliseconds and send them together.
+    # The share of a CPU core up to which deliveries are sent at once. A node that would need more
+    # for that gathers them. 0: it always does.
+    prompt: Annotated[float, Meta(ge=0, le=1)] = 0.8
+    # A node that gathers deliveries sends them together after so many milliseconds.
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
     # Limits. A request for more is refused with a reason.
     limits: LimitSettings = LimitSettings()

@@ -1,36 +1,57 @@
-"""How long a node waits after a flush: hardly, unless it is busy.
+"""How long a node waits after a flush: hardly, unless that would need too much of a core.
 
-Frequent flushes cost system calls and save time. So a node that has time flushes often, and one
-that uses half of a core makes long pauses, in which more is gathered for each write. It then needs
-least CPU for what it delivers, and has room for bursts.
+Each write costs a system call, however little is in it. A node that flushes at once delivers early
+and writes often; one that gathers for some tens of milliseconds writes once to each client, needs
+several times less CPU for a delivery, and has room for bursts. So a node flushes at once as long as
+that takes at most a certain share of a core (`prompt`), and gathers beyond that. While it gathers
+it does not see what flushing at once would take. It knows what a delivery has cost until then, and
+returns when the deliveries are few enough for that.
 """
 
 from time import thread_time
 
-# A pause, as a factor of the flush's duration: if the node uses less than IDLE of a core, and if it
-# uses more than BUSY. Flushing takes a tenth of the time then.
-IDLE_PAUSE, BUSY_PAUSE = 0.5, 10.0
-IDLE, BUSY = 0.3, 0.5
-LOAD_S = 0.5  # seconds over which the use of a core is averaged
-
-
-def pause_at_load(load: float) -> float:
-    """The factor at this use of a core."""
-    share = min(max((load - IDLE) / (BUSY - IDLE), 0.0), 1.0)
-    return IDLE_PAUSE + share * (BUSY_PAUSE - IDLE_PAUSE)
+PAUSE = 0.25  # after a flush at once, in times of its duration: the loop reads meanwhile
+GATHER_S = 0.001  # for the rest of a burst, of which a loop reads only some frames at a time
+BURST = 8  # publications
+WINDOW_S = 0.5  # over which the use of a core is measured
+RETURN = 0.85  # of `prompt`: below that a node flushes at once again
 
 
 class FlushRhythm:
-    """Knows which share of a core the thread has used lately."""
+    """Knows which share of a core the thread has used lately, and for what."""
 
-    def __init__(self, now: float) -> None:
-        self._load = 0.0
-        self._until, self._used = now, thread_time()
+    def __init__(self, now: float, prompt: float, longest_s: float) -> None:
+        self.prompt, self.longest_s = prompt, longest_s
+        self.gathering = prompt == 0.0
+        self._since, self._used = now, thread_time()
+        self._flushing = 0.0  # CPU seconds in flushes since then
+        self._deliveries = 0
+        self._prompt_cost = 0.0  # CPU seconds of a delivery that was flushed at once
+        self._burst = False
 
-    def pause_factor(self, now: float) -> float:
-        """After a flush: how long the pause is, in times of its duration."""
-        elapsed, used = now - self._until, thread_time() - self._used
-        if elapsed > 0.0:
-            self._load += min(elapsed / LOAD_S, 1.0) * (used / elapsed - self._load)
-            self._until, self._used = now, self._used + used
-        return pause_at_load(self._load)
+    @property
+    def gather_s(self) -> float:
+        """How long the first publication after a pause waits for others at least."""
+        return GATHER_S if self._burst else 0.0
+
+    def pause_s(self, now: float, took: float, publications: int, deliveries: int) -> float:
+        """After a flush: how long it is until the next one may begin. `took`: its seconds."""
+        self._burst = publications >= BURST
+        self._flushing += took
+        self._deliveries += deliveries
+        if now - self._since >= WINDOW_S:
+            self._choose(now)
+        return self.longest_s if self.gathering else min(PAUSE * took, self.longest_s)
+
+    def _choose(self, now: float) -> None:
+        """Gather from now on, or not?"""
+        elapsed, used = now - self._since, thread_time()
+        load = (used - self._used) / elapsed
+        cost = self._flushing / max(self._deliveries, 1)
+        if self.gathering:
+            more = max(self._prompt_cost - cost, 0.0) * self._deliveries / elapsed
+            self.gathering = load + more >= RETURN * self.prompt
+        else:
+            self._prompt_cost = cost
+            self.gathering = load > self.prompt
+        self._since, self._used, self._flushing, self._deliveries = now, used, 0.0, 0

@@ -2,8 +2,7 @@
 
 Publications wait for a moment, so that one flush reads and matches many and writes to each client
 once: a loop over a thousand frames costs a third of as many visits between other things. How long
-depends on what flushing costs: a flush is followed by a pause of half its own length, and when the
-node is busy of ten times that length, up to a bound. So messages wait where time is scarce.
+is decided by `flush_rhythm`.
 """
 
 import asyncio
@@ -75,7 +74,6 @@ INTERESTS = (
     messages.TuneRequest,
     messages.UnsubscribeRequest,
 )
-WRITE_S = 4e-6  # what the kernel takes to send to one client, which it does after the flush
 TICK_S = 0.1
 TICKS_PER_SECOND = 10
 TOKEN_NEEDED = "a token that this node knows is needed"
@@ -88,7 +86,7 @@ class Gateway(ServiceHost):
     def __init__(
         self, service: Service, limits: LimitSettings, access: AccessControl,
         now: Callable[[], Time], *,
-        flush_s: float = 0.05, recording: LiveRecording | None = None,
+        flush_s: float = 0.05, prompt: float = 0.8, recording: LiveRecording | None = None,
     ) -> None:  # fmt: skip
         self.limits, self.access = limits, access
         self.metrics = Metrics()
@@ -113,12 +111,11 @@ class Gateway(ServiceHost):
         self._unread: list[int] = []
         self._unread_frames: list[bytes] = []
         self._in_columns = service.realm.geometry == PLANE
-        self._written = 0  # clients, in the present flush
-        self._longest_frame, self._longest_pause = limits.frame, flush_s
-        self._most_bytes = limits.bytes
+        self._flushed = 0, 0  # publications and deliveries of the present flush
+        self._longest_frame, self._most_bytes = limits.frame, limits.bytes
         self._flush_timer: asyncio.Handle | None = None
         self._flush_not_before = self._first_waits_since = 0.0
-        self._rhythm = FlushRhythm(monotonic())
+        self._rhythm = FlushRhythm(monotonic(), prompt, flush_s)
         self._ticks = 0
         self._rotate_at = monotonic() + ROTATE_S
         self.failed_tokens = FailedTokens()
@@ -525,7 +522,7 @@ class Gateway(ServiceHost):
         """Flush soon, at least `after` seconds from now and not too soon after the last flush."""
         if self._flush_timer is None:
             now = self._first_waits_since = monotonic()
-            pause = max(self._flush_not_before - now, after)
+            pause = max(self._flush_not_before - now, after, self._rhythm.gather_s)
             if pause <= 0.0:
                 self._flush_timer = self.loop.call_soon(self.flush)
             else:
@@ -545,21 +542,21 @@ class Gateway(ServiceHost):
         self._handle_publications()
         if not self.realm.waiting:
             return
-        self._written = 0
+        self._flushed = 0, 0
         self.wake(FLUSH)
         ended, metrics, accounts = monotonic(), self.metrics, self.realm.accounts
         metrics.flushes += 1
         metrics.work, metrics.busy = accounts.work, accounts.refused
         metrics.cut_short = accounts.cut_short
-        took = ended - began + WRITE_S * self._written
-        pause = self._rhythm.pause_factor(ended) * took
-        self._flush_not_before = ended + min(pause, self._longest_pause)
+        self._flush_not_before = ended + self._rhythm.pause_s(ended, ended - began, *self._flushed)
         if self.realm.waiting:  # more than fits into one flush: first let the loop do other work
             self._first_waits_since = began
 
     def on_deliver_flush(self, deliver: DeliverFlush) -> None:
         flushed, metrics = deliver.flushed, self.metrics
-        self._written += self._deliver(flushed)
+        publications, deliveries = self._flushed
+        self._flushed = publications + len(flushed.publications), deliveries + len(flushed)
+        self._deliver(flushed)
         metrics.publications += len(flushed.publications)
         metrics.deliveries += len(flushed)
         metrics.latency.add(monotonic() - self._first_waits_since, len(flushed))
@@ -588,8 +585,8 @@ class Gateway(ServiceHost):
         """How many clients are not read at present."""
         return len(self._paused_reading)
 
-    def _deliver(self, flushed: FlushDeliveries) -> int:
-        """Write to each client its deliveries. Gives the number of clients."""
+    def _deliver(self, flushed: FlushDeliveries) -> None:
+        """Write to each client its deliveries."""
         self._grow_columns(len(self.realm.clients))
         try:
             post = delivery_frames(flushed, self.realm.numbers, self._packed)
@@ -616,7 +613,6 @@ class Gateway(ServiceHost):
         self.realm.record_deliveries(max(self.now(), flushed.t), flushed, which)
         if self.queued > self.limits.queues_bytes:
             self._shrink_queues()
-        return len(post.clients)
 
     def paused(self, session: Session) -> None:
         """The transport of this session is full: its deliveries are queued from now on."""

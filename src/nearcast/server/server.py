@@ -116,7 +116,7 @@ class Server:
             service = self._cluster_service = setup.service(engine, settings, recorder)
         self.gateway = Gateway(
             service, limits, tokens, now,
-            flush_s=settings.flush_ms / 1000, recording=self.recording,
+            flush_s=settings.flush_ms / 1000, prompt=settings.prompt, recording=self.recording,
         )  # fmt: skip
         self.gateway.connections.room = room
         self.api = HttpApi(self.gateway, settings.origins)
