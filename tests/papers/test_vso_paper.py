@@ -9,21 +9,40 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from nearcast.model.publication import Publication
+from nearcast.node import Message
+from nearcast.pipeline.sweeps import SweepMember
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.voronoi.vso.messages import Notify
+from nearcast.protocols.voronoi.vso.messages import (
+    MESSAGES,
+    Alive,
+    Cast,
+    Notify,
+    Post,
+    Record,
+    RecordCopies,
+    RegionUpdate,
+    RegionUpdates,
+    ReplicaMatch,
+)
 from nearcast.sim.world import resolve
-from nearcast.space.motion import SECOND
+from nearcast.space.motion import SECOND, Moving
+from nearcast.space.shapes import disc, point
+from nearcast.wire import Codec
 from nearcast_papers import PAPERS
 from nearcast_papers.fits import growth_exponent, line_fit, percentile, spearman
-from nearcast_papers.paper import CountedRuns
-from nearcast_papers.run import reproduce
+from nearcast_papers.paper import CountedRuns, NotMeasuredError
+from nearcast_papers.run import expected_work, reproduce
 from nearcast_papers.voronoi import examples, geometry, jobs
-from nearcast_papers.voronoi.alternative_readings import OurRecovery
+from nearcast_papers.voronoi.alternative_readings import OurRecovery, WideBuffer
 from nearcast_papers.voronoi.measures import VSOMeasures, snapshots
 from nearcast_papers.voronoi.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
 from nearcast_papers.voronoi.scenarios import (
+    FULL,
     MIN_MATCHERS,
     QUICK,
+    SEVERAL,
+    SEVERAL_NINE,
     STABLE,
     measured_from,
     scenario,
@@ -44,25 +63,58 @@ def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
     assert PAPERS["voronoi"].figures == tuple(CAPTIONS) == tuple(DRAWINGS)
     for figure in CAPTIONS:
         few, many = (
-            {resolve(one)[0].run for one in scenarios(figure, thorough)}
+            {resolve(one)[0].run for one in scenarios(figure, thorough) if one.seed == 1}
             for thorough in (False, True)
         )
         assert 0 < len(few) <= len(many)
-    full = {one.nodes: one for one in scenarios("9", True)}
+    narrow = [one for one in scenarios("9", True) if one.settings["buffer"] == FULL.buffer]
+    full = {one.nodes: one for one in narrow}
     assert [(nodes, one.seconds) for nodes, one in full.items()] == [
-        (50, 300.0), (100, 300.0), (200, 300.0), (500, 300.0), (1000, 300.0)
+        (50, 300.0), (100, 300.0), (200, 300.0), (500, 240.0), (1000, 240.0)
     ]  # fmt: skip
     settling = {nodes: one.settings.get("settle_s", 0.0) for nodes, one in full.items()}
-    assert settling == {50: 0.0, 100: 0.0, 200: 0.0, 500: 255.0, 1000: 255.0}
-    assert measured_from(300.0) == 260.0
+    assert settling == {50: 0.0, 100: 0.0, 200: 0.0, 500: 210.0, 1000: 210.0}
+    assert measured_from(240.0) == 215.0
     assert measured_from(90.0) == 60.0
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_churn_has_runs_for_both_recoveries_and_the_papers_has_five_seeds(full: bool) -> None:
+def test_figure_7_and_table_1_have_several_seeds_at_two_sizes_each(full: bool) -> None:
+    seeds = (FULL if full else QUICK).seeds
+    for figure, several in (("7", SEVERAL_NINE), ("table", SEVERAL)):
+        by_nodes: dict[int, set[int]] = {}
+        for one in scenarios(figure, full):
+            by_nodes.setdefault(one.nodes, set()).add(one.seed)
+        assert {nodes for nodes, found in by_nodes.items() if found == set(seeds)} == set(several)
+        assert all(found == {1} for nodes, found in by_nodes.items() if nodes not in several)
+
+
+def test_wider_areas_are_another_reading_of_the_full_form_alone() -> None:
+    for full in (False, True):
+        runs = [resolve(one)[0] for one in scenarios("table", full)]
+        counted = CountedRuns(cast(Any, None), runs)
+        main = (50, 100, 200, 500, 1000) if full else (50, 100, 200)
+        assert VSOMeasures(counted).sizes() == list(main)
+        if full:
+            assert WideBuffer(counted).sizes() == [200, 500]
+        else:
+            with pytest.raises(NotMeasuredError):
+                WideBuffer(counted).sizes()
+
+
+def test_runs_of_the_full_form_begin_with_the_largest() -> None:
+    runs = [resolve(one)[0] for figure in CAPTIONS for one in scenarios(figure, True)]
+    members = [SweepMember(one.run, {}, one) for one in runs]
+    first, second, *_ = sorted(members, key=expected_work, reverse=True)
+    assert (first.scenario.nodes, second.scenario.nodes) == (1000, 500)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_churn_has_runs_for_both_recoveries_and_the_papers_has_several_seeds(full: bool) -> None:
     every = [resolve(one)[0] for figure in ("8", "candidates") for one in scenarios(figure, full)]
     counted = CountedRuns(cast(Any, None), list({one.run: one for one in every}.values()))
-    for view, retry_ms, seeds in ((VSOMeasures, 5000.0, 5), (OurRecovery, 500.0, 1)):
+    several = 3 if full else 5
+    for view, retry_ms, seeds in ((VSOMeasures, 5000.0, several), (OurRecovery, 500.0, 1)):
         measures = view(counted)
         for nodes in STABLE:
             for rate in measures.churn_rates(nodes):
@@ -167,11 +219,13 @@ def test_bandwidth_is_of_the_last_third_and_of_the_role_in_each_second(
     tables = frames(spark, notes, 9) | {"messages": rows_of(spark, "messages", messages)}
     by_node = by_keys(jobs.bandwidth_by_node(**tables), ("run", "matches", "node"))
     assert by_node == {
-        ("a", True, 1): (1, 30.0, 30, 7.0, 7, 30.0, 30, 7.0, 7, 515.0, 1000),
-        ("a", False, 1): (1, 5.0, 5, 0.0, 0, 5.0, 5, 0.0, 0, 5.0, 5),
-        ("a", True, 2): (3, 107 / 3, 100, 5 / 3, 5, 79 / 3, 72, 5 / 3, 5, 107 / 3, 100),
-        ("a", False, 3): (2, 0.0, 0, 55.0, 100, 0.0, 0, 41.0, 72, 0.0, 0),
-    }
+        ("a", True, 1): (1, *(30.0, 30, 7.0, 7) * 3, 515.0, 1000),
+        ("a", False, 1): (1, *(5.0, 5, 0.0, 0) * 3, 5.0, 5),
+        ("a", True, 2): (
+            3, 107 / 3, 100, 5 / 3, 5, *(79 / 3, 72, 5 / 3, 5) * 2, 107 / 3, 100
+        ),
+        ("a", False, 3): (2, 0.0, 0, 55.0, 100, *(0.0, 0, 41.0, 72) * 2, 0.0, 0),
+    }  # fmt: skip
     ((counted, matchers, up, up_max, up_min, *_),) = by_keys(
         jobs.matcher_bandwidth(**tables), ("run",)
     ).values()
@@ -180,16 +234,40 @@ def test_bandwidth_is_of_the_last_third_and_of_the_role_in_each_second(
     assert (up_max, up_min) == (pytest.approx(130 / 3), pytest.approx(107 / 3))
 
 
+def test_the_authors_program_posts_and_forwards_nothing_and_writes_its_own_sizes(
+    spark: SparkSession,
+) -> None:
+    publication = Publication(1, 1, 5, point(1.0, 2.0))
+    moved = Moving(disc(442.7, 390.7, 202.0), since=31_557_828)
+    record = Record(2**38, 58, moved, 31_557_828, 4, FIRST_SERVER + 3, b"1234", 31_557_828)
+    said: list[tuple[Message, int]] = [
+        (Post(publication), 0), (Cast(publication, 1), 0), (ReplicaMatch(publication, (), 1), 0),
+        (Notify(publication, 1), 36), (RegionUpdate(7, 1, moved), 24),
+        (RegionUpdates(((2**38, 31_557_828, moved),) * 20), 20 * 24),
+        (RecordCopies((record,) * 20), 20 * 58), (Alive(), Codec(*MESSAGES).size(Alive())),
+    ]  # fmt: skip
+    messages = [
+        {"run": "a", "t": BEGIN + 2 * SECOND, "node": node, "to": 99, "lost": False, "copies": 1,
+         "bytes": Codec(*MESSAGES).size(message), "kind": message.kind}
+        for node, (message, _) in enumerate(said)
+    ]  # fmt: skip
+    tables = frames(spark, noted("a", (0.0, 1, "matcher")), 3)
+    found = jobs.bandwidth_by_node(messages=rows_of(spark, "messages", messages), **tables)
+    sent = {row["node"]: row["program_up_max"] for row in found.collect()}
+    for node, (message, wanted) in enumerate(said):
+        assert sent[node] == pytest.approx(wanted, rel=0.03), message.kind
+
+
 def test_of_a_long_run_only_the_end_is_measured(spark: SparkSession) -> None:
     notes = noted("a", (0.0, 1, "matcher"))
     messages = [
         {"run": "a", "t": BEGIN + t * SECOND, "node": 1, "to": 3, "bytes": 10, "lost": False,
          "kind": "vso.post", "copies": 1}
-        for t in (205, 259, 260, 299)
+        for t in (205, 274, 275, 299)
     ]  # fmt: skip
     tables = frames(spark, notes, 300) | {"messages": rows_of(spark, "messages", messages)}
     by_node = by_keys(jobs.bandwidth_by_node(**tables), ("run", "matches", "node"))
-    assert measured_from(300.0) == 260.0
+    assert measured_from(300.0) == 275.0
     assert by_node[("a", True, 1)][0] == 2
 
 

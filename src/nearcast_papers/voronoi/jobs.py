@@ -11,10 +11,22 @@ from pyspark.sql import DataFrame
 from nearcast.pipeline.jobs.overlay import ownership
 from nearcast.pipeline.spark.sql import query_sql
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.voronoi.vso.messages import Notify
+from nearcast.protocols.voronoi.vso.messages import (
+    Cast,
+    Notify,
+    Post,
+    RecordCopies,
+    RegionUpdate,
+    RegionUpdates,
+    ReplicaMatch,
+)
 from nearcast_papers.voronoi.scenarios import LIMIT, MEASURED_S
 
-VAST_NEIGHBOUR = 36  # bytes that VAST writes to tell a client about one neighbour in one step
+# Bytes that VAST writes: to tell a client about one neighbour in one step, for an area that has
+# moved (id and area), and for a whole subscription. It counts 4 more for the head of a message.
+VAST_NEIGHBOUR, VAST_MOVE, VAST_SUBSCRIPTION = 36, 24, 58
+# Of a message of ours that lists such entries: bytes of its head, and of each.
+LIST_HEAD, LISTED_MOVE, LISTED_RECORD = 5, 136, 156
 
 BOUNDS = """
     bounds AS (
@@ -51,11 +63,24 @@ MATCHING = _spells("matching", "matcher", "'resigned', 'left', 'crashed'")
 PRESENT = _spells("present", "joined", "'left', 'crashed'")
 
 # What each node sent and received in each second, and whether it was a matcher then; `late` seconds
-# are those that are measured. Likewise `vast_` with notifications as long as VAST's.
+# are those that are measured. Likewise `vast_` with notifications as long as VAST's, and `program_`
+# with what VAST sends at all: a position is the centre of a subscription, so owners find it in
+# their copies, and nobody posts or forwards a publication at a point.
 LOADS = f"""
     {BOUNDS}, {MATCHING},
     sizes AS (
-        SELECT *, if(kind = '{Notify.kind}', {VAST_NEIGHBOUR} * copies, bytes) AS vast
+        SELECT *,
+               if(kind = '{Notify.kind}', {VAST_NEIGHBOUR} * copies, bytes) AS vast,
+               CASE
+                   WHEN kind IN ('{Post.kind}', '{Cast.kind}', '{ReplicaMatch.kind}') THEN 0
+                   WHEN kind = '{Notify.kind}' THEN {VAST_NEIGHBOUR} * copies
+                   WHEN kind = '{RegionUpdate.kind}' THEN {VAST_MOVE} * copies
+                   WHEN kind = '{RegionUpdates.kind}'
+                       THEN {VAST_MOVE} * (bytes - {LIST_HEAD} * copies) / {LISTED_MOVE}
+                   WHEN kind = '{RecordCopies.kind}'
+                       THEN {VAST_SUBSCRIPTION} * (bytes - {LIST_HEAD} * copies) / {LISTED_RECORD}
+                   ELSE bytes
+               END AS program
         FROM {{messages}}
     ),
     sums AS (
@@ -64,17 +89,20 @@ LOADS = f"""
                (t - begin) / 1e6 >= ceil(greatest(seconds * 2 / 3, seconds - {MEASURED_S}))
                    AS late,
                sum(up) AS up, sum(down) AS down,
-               sum(vast_up) AS vast_up, sum(vast_down) AS vast_down
+               sum(vast_up) AS vast_up, sum(vast_down) AS vast_down,
+               sum(program_up) AS program_up, sum(program_down) AS program_down
         FROM (
-            SELECT run, t, node, bytes AS up, 0 AS down, vast AS vast_up, 0 AS vast_down FROM sizes
+            SELECT run, t, node, bytes AS up, 0 AS down, vast AS vast_up, 0 AS vast_down,
+                   program AS program_up, 0 AS program_down
+            FROM sizes
             UNION ALL
-            SELECT run, t, `to`, 0, bytes, 0, vast FROM sizes WHERE NOT lost
+            SELECT run, t, `to`, 0, bytes, 0, vast, 0, program FROM sizes WHERE NOT lost
         ) JOIN bounds USING (run)
         WHERE t >= begin AND t < begin + seconds * 1000000L
         GROUP BY ALL
     ),
     loads AS (
-        SELECT run, node, second, late, up, down, vast_up, vast_down,
+        SELECT run, node, second, late, up, down, vast_up, vast_down, program_up, program_down,
                matching.node IS NOT NULL AS matches
         FROM sums LEFT JOIN matching USING (run, node, second)
     )"""
@@ -100,6 +128,10 @@ def bandwidth_by_node(
                max(vast_up)   FILTER (WHERE late)  AS vast_up_max,
                avg(vast_down) FILTER (WHERE late)  AS vast_down_mean,
                max(vast_down) FILTER (WHERE late)  AS vast_down_max,
+               avg(program_up)   FILTER (WHERE late)  AS program_up_mean,
+               max(program_up)   FILTER (WHERE late)  AS program_up_max,
+               avg(program_down) FILTER (WHERE late)  AS program_down_mean,
+               max(program_down) FILTER (WHERE late)  AS program_down_max,
                avg(up)                             AS whole_up_mean,
                max(up)                             AS whole_up_max
         FROM loads

@@ -144,7 +144,7 @@ def upload(
     def rule(measures: VSOMeasures) -> tuple[str, bool]:
         found, ours = (
             {percent: at(measures, nodes, True, way + column, percent) for percent in limits}
-            for way in ("vast_", "")
+            for way in (measures.sizes_of, "")
         )
         text = ", ".join(
             f"{value / KB:,.0f} kB/s for {p:g} % ({ours[p] / KB:,.0f} in our encoding)"
@@ -177,7 +177,7 @@ def check_adsl(measures: VSOMeasures) -> tuple[str, bool]:
 
 
 def below_10_mbit(measures: VSOMeasures, nodes: int, column: str) -> tuple[str, bool]:
-    value, ours = (at(measures, nodes, True, way + column, 90) for way in ("vast_", ""))
+    value, ours = (at(measures, nodes, True, way + column, 90) for way in (measures.sizes_of, ""))
     text = f"{value * 8 / 1e6:.1f} Mbit/s for 90 % ({ours * 8 / 1e6:.1f} in our encoding)"
     return text, value <= MBIT_10
 
@@ -185,7 +185,7 @@ def below_10_mbit(measures: VSOMeasures, nodes: int, column: str) -> tuple[str, 
 def check_clients(measures: VSOMeasures) -> tuple[str, bool]:
     (average, most), ours = (
         [at(measures, 1000, False, way + column, 90) for column in ("down_mean", "down_max")]
-        for way in ("vast_", "")
+        for way in (measures.sizes_of, "")
     )
     return (
         f"90 % within {average / KB:,.0f} kB/s on average, {most / KB:,.0f} at most"

@@ -20,6 +20,7 @@ from nearcast.scenario import Scenario
 from nearcast_papers.fits import percentile
 from nearcast_papers.paper import NotMeasuredError, PaperMeasures
 from nearcast_papers.voronoi.scenarios import (
+    BUFFERS,
     JOIN_RATE,
     LIMIT,
     MIN_MATCHERS,
@@ -94,6 +95,11 @@ class VSOMeasures(PaperMeasures):
 
     recovery: Mapping[str, float] = VAST_RECOVERY  # of clients, in the runs of figure 8 that count
     whole = "whole_"  # bandwidths over the whole run; empty: over the end of it
+    # Bandwidths that are compared with the paper's bytes: with VAST's notifications, or `program_`.
+    sizes_of = "vast_"
+    # Units by which areas are extended, by publications per second, in the runs of figures 9 and 10
+    # that count.
+    buffers: Mapping[float, float] = BUFFERS
 
     def _runs(self, **settings: Any) -> list[Scenario]:
         return self._counted.require(**settings)
@@ -105,6 +111,13 @@ class VSOMeasures(PaperMeasures):
     def rate(self) -> float:
         """Publications per second and node of the scalability runs."""
         return float(self._runs(**scale_runs())[0].settings["rate"])
+
+    def _scale_runs(self, **settings: Any) -> dict[str, Any]:
+        """With the areas that count."""
+        buffer = self.buffers.get(self.rate)
+        if buffer is None:
+            raise NotMeasuredError(f"other areas and {self.rate:g} publications per second")
+        return {**scale_runs(), "buffer": buffer, **settings}
 
     # Figure 7.
 
@@ -118,8 +131,11 @@ class VSOMeasures(PaperMeasures):
     def nine_by_node(self, partitioning: str, nodes: int, way: str) -> MatcherLoad:
         """The other reading: each matcher's own average over time; then of the nine."""
         rows = self.rows("bandwidth_by_node", **nine_matcher_runs(partitioning), nodes=nodes)
-        loads = [row[f"{way}_mean"] for row in rows if row["matches"] and row["late_seconds"]]
-        return MatcherLoad(mean(loads), max(loads), min(loads))
+        by_run: dict[str, list[float]] = {}
+        for row in rows:
+            if row["matches"] and row["late_seconds"]:
+                by_run.setdefault(row["run"], []).append(row[f"{way}_mean"])
+        return MatcherLoad(*(mean(map(what, by_run.values())) for what in (mean, max, min)))
 
     def nine_by_kind(self, partitioning: str) -> tuple[float, float]:
         """Bytes of notifications, and of all that matchers say to each other, of all sizes."""
@@ -166,11 +182,11 @@ class VSOMeasures(PaperMeasures):
     # Figures 9 and 10, table I.
 
     def sizes(self) -> list[int]:
-        return sorted({run.nodes for run in self._runs(**scale_runs())})
+        return sorted({run.nodes for run in self._runs(**self._scale_runs())})
 
     def bandwidths(self, nodes: int, matches: bool, column: str) -> list[float]:
         """Of all matchers, or of all clients, in order."""
-        rows = self.rows("bandwidth_by_node", **scale_runs(), nodes=nodes)
+        rows = self.rows("bandwidth_by_node", **self._scale_runs(nodes=nodes))
         found = [row for row in rows if row["matches"] == matches and row["late_seconds"] >= 5]
         if not matches:  # servers that only match are no clients
             found = [row for row in found if row["node"] < FIRST_SERVER]
@@ -190,29 +206,29 @@ class VSOMeasures(PaperMeasures):
 
     def matchers(self, nodes: int) -> float:
         """On average over the seconds that are measured."""
-        rows = self.rows("population_by_second", **scale_runs(), nodes=nodes)
+        rows = self.rows("population_by_second", **self._scale_runs(nodes=nodes))
         return mean(
             float(row["matchers"]) for row in rows if row["second"] >= measured_from(row["seconds"])
         )
 
     def consistency(self, nodes: int) -> float:
         """From when all have joined, and publish as they do in the end."""
-        rows = self.rows("consistency_by_second", **scale_runs(), nodes=nodes)
+        rows = self.rows("consistency_by_second", **self._scale_runs(nodes=nodes))
         begins = max(nodes / JOIN_RATE + SETTLED_S, self.settling(nodes) + SETTLED_BEFORE_S)
         late = [row for row in rows if row["second"] >= begins]
         return float(sum(row["seen"] for row in late) / max(1, sum(row["due"] for row in late)))
 
     def settling(self, nodes: int) -> float:
         """Seconds in which a run of so many nodes does not yet publish in every step."""
-        return float(self._runs(**scale_runs(), nodes=nodes)[0].settings["settle_s"])
+        return float(self._runs(**self._scale_runs(nodes=nodes))[0].settings["settle_s"])
 
     def overloads(self, nodes: int) -> list[OverloadPeriod]:
-        rows = self.rows("overloads", **scale_runs(), nodes=nodes)
+        rows = self.rows("overloads", **self._scale_runs(nodes=nodes))
         return [OverloadPeriod(row["first"], row["last"], row["most"]) for row in rows]
 
     def lasted(self, nodes: int) -> float:
         """Seconds of a run of so many nodes."""
-        return self._runs(**scale_runs(), nodes=nodes)[0].seconds
+        return self._runs(**self._scale_runs(nodes=nodes))[0].seconds
 
     # What the paper left open, and what holds everywhere.
 
