@@ -3,8 +3,8 @@
 VAST, the authors' program, tells a client of all its neighbours in one message per step, with 36
 bytes for each. Here each notification is a message of its own that carries the publication. Claims
 that give bytes (20 to 22, 24 to 27) are judged with notifications of 36 bytes and all other
-messages as they are; what our own encoding needs is in the text. Claims that compare are judged
-with our own.
+messages as they are; what our own encoding needs is in the text. Another reading counts what VAST
+would send at all. Claims that compare are judged with our own.
 """
 
 from collections.abc import Callable
@@ -217,9 +217,8 @@ UPLOAD = (
     "Measured when as many matchers have come as the load calls in. What matchers tell each other"
     " is more than the notifications, which alone would be about what the paper has for 500 nodes:"
     " each area that moves goes to every region that it touches, and each publication to every"
-    " owner that has a receiver (IV-E, 2). In VAST a position is a subscription: owners look it up"
-    " in their copies, and forward no publication. Tried: a run measured 36 s after the last node"
-    " has joined, when fewer matchers have come, and each sends more."
+    " owner that has a receiver (IV-E, 2). Tried: a run measured 36 s after the last node has"
+    " joined, when fewer matchers have come, and each sends more."
 )
 CLAIMS = (
     PaperClaim(

@@ -135,7 +135,8 @@ class VSOMeasures(PaperMeasures):
         for row in rows:
             if row["matches"] and row["late_seconds"]:
                 by_run.setdefault(row["run"], []).append(row[f"{way}_mean"])
-        return MatcherLoad(*(mean(map(what, by_run.values())) for what in (mean, max, min)))
+        runs = by_run.values()
+        return MatcherLoad(mean(map(mean, runs)), mean(map(max, runs)), mean(map(min, runs)))
 
     def nine_by_kind(self, partitioning: str) -> tuple[float, float]:
         """Bytes of notifications, and of all that matchers say to each other, of all sizes."""

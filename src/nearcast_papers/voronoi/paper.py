@@ -18,7 +18,7 @@ CAPTIONS = {
     " worst is drawn beside ours. The quick form's phases have 600 steps instead of 1,000. The"
     " paper's gateway never crashes; in the last drawing it does as churn begins, and whoever"
     " follows it may.",
-    "9": "Upload of matchers in our encoding, over the last third of a run, at most 40 s. The quick"
+    "9": "Upload of matchers in our encoding, over the last third of a run, at most 25 s. The quick"
     " form says where a node is twice a second and stops at 200 nodes; the paper and the full form"
     " in each of ten steps a second, to 1,000 nodes. More than 200 do so only while they are"
     " measured and 5 s before, and in one of ten steps until then: matchers come as they would.",
