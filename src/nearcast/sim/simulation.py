@@ -85,6 +85,9 @@ class Simulation:
         self._interest_log = InterestLog(recorder, self.at)
         self._moments: list[Time] = []
         self._steps: dict[Time, list[Step]] = {}
+        # The moment at which the latest message arrives, and its steps: most arrive together.
+        self._arrival: Time = -1
+        self._arriving: list[Step] = []
         self._timers: dict[tuple[NodeId, Timer], object] = {}
 
     def lose_packets(self, packet_loss: PacketLoss) -> None:
@@ -137,6 +140,7 @@ class Simulation:
             self.now = heappop(self._moments)
             self._pass(self._steps[self.now])
             del self._steps[self.now]
+            self._arrival = -1
             for checker in self.checkers:
                 checker.passed(self.now)
         self.now = max(self.now, until)
@@ -208,8 +212,11 @@ class Simulation:
             self._measured, self._size = message, len(self._encode(message))
         now, size = self.now, self._size
         if self._constant is not None:
-            arrived: Time | None = now + self._constant
-            self._put_on_the_way(now + self._constant, (to, source, message))
+            due = now + self._constant
+            if due != self._arrival:  # `_put_on_the_way`, written out
+                self._begin_arrivals(due)
+            self._arriving.append((to, source, message))
+            arrived: Time | None = due
         else:
             delays = self.network.route(now, source, to, size)
             if self._packet_loss is not None:
@@ -240,9 +247,14 @@ class Simulation:
             self._put_on_the_way(arrived, (to, source, message))
 
     def _put_on_the_way(self, t: Time, arrival: Arrival) -> None:
+        if t != self._arrival:
+            self._begin_arrivals(t)
+        self._arriving.append(arrival)
+
+    def _begin_arrivals(self, t: Time) -> None:
+        self._arrival, self._arriving = t, self.steps_at(t)
         if t > self.latest_arrival:
             self.latest_arrival = t
-        self.steps_at(t).append(arrival)
 
     def _set_timer(self, node: Node, effect: SetTimer) -> None:
         timer = effect.timer
