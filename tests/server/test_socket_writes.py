@@ -1,19 +1,15 @@
 """Frames reach each client's socket whole and in order, whoever writes them."""
 
 import socket
-import sys
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.server.socket_writes import NO_SOCKET, ClientWrites, socket_number, write_frames
 from nearcast.service.frames import DeliveryFrames
 from support.examples import examples
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets are written to on Linux")
 
 
 class FakeTransport:
@@ -31,6 +27,10 @@ class FakeTransport:
 
     def write(self, data: bytes) -> None:
         self.written += data
+
+
+def fake_transport(connection: socket.socket, **more: Any) -> Any:
+    return FakeTransport(connection, **more)
 
 
 def frames_of(deliveries: list[list[int]], frames: list[bytes]) -> DeliveryFrames:
@@ -79,9 +79,9 @@ def test_what_a_full_socket_does_not_take_goes_to_the_transport() -> None:
     near, far = socket.socketpair()
     with near, far:
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        writes, transport = ClientWrites(), FakeTransport(near)
+        writes, transport = ClientWrites(), fake_transport(near)
         writes.grow(1)
-        writes.begin(0, transport)  # type: ignore[arg-type]
+        writes.begin(0, transport)
         frames = [bytes([number]) * 4000 for number in range(100)]
         writes.write(frames_of([list(range(100))], frames))
         near.shutdown(socket.SHUT_WR)
@@ -96,9 +96,9 @@ def test_what_a_full_socket_does_not_take_goes_to_the_transport() -> None:
 def test_what_waits_in_the_transport_goes_before() -> None:
     near, far = socket.socketpair()
     with near, far:
-        writes, transport = ClientWrites(), FakeTransport(near, buffered=7)
+        writes, transport = ClientWrites(), fake_transport(near, buffered=7)
         writes.grow(1)
-        writes.begin(0, transport)  # type: ignore[arg-type]
+        writes.begin(0, transport)
         writes.write(frames_of([[0]], [b"after"]))
         assert transport.written == b"after"
         transport.buffered = 0
@@ -115,9 +115,9 @@ def test_an_error_is_left_to_the_transport() -> None:
     near, far = socket.socketpair()
     with near:
         far.close()
-        writes, transport = ClientWrites(), FakeTransport(near)
+        writes, transport = ClientWrites(), fake_transport(near)
         writes.grow(1)
-        writes.begin(0, transport)  # type: ignore[arg-type]
+        writes.begin(0, transport)
         writes.write(frames_of([[0]], [b"hello"]))
         assert transport.written == b"hello", "no signal has ended the process"
 
@@ -125,5 +125,5 @@ def test_an_error_is_left_to_the_transport() -> None:
 def test_encrypted_connections_are_written_by_their_transport() -> None:
     near, far = socket.socketpair()
     with near, far:
-        assert socket_number(FakeTransport(near, tls=True)) == NO_SOCKET  # type: ignore[arg-type]
-        assert socket_number(FakeTransport(near)) == near.fileno()  # type: ignore[arg-type]
+        assert socket_number(fake_transport(near, tls=True)) == NO_SOCKET
+        assert socket_number(fake_transport(near)) == near.fileno()
