@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.limits import Limits
 from nearcast.client_protocol.messages import JSON, PublishRequest, SubscribeRequest
 from nearcast.matching import MATCHERS
 from nearcast.monitor import feed
-from nearcast.service.realm import Limits, Realm
+from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND
 from support.snapshot_reader import read, read_all, same
 

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.node import Outbox
 from nearcast.server.in_process import World
 from nearcast.service import fair_queueing
+from nearcast.service.client_state import FlushDeliveries
 from nearcast.service.cluster.handover import Handover, OfferedClient
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.connections import Connections
@@ -27,7 +29,6 @@ from nearcast.service.fair_queueing import (
     PAIR_STEPS,
     PUBLICATION_STEPS,
 )
-from nearcast.service.realm import FlushDeliveries, Limits
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from support.brute_force import delivered, expected

@@ -7,10 +7,12 @@ from hypothesis import given
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.scenario import Scenario, to_json
-from nearcast.service.realm import FlushDeliveries, Limits, Realm
+from nearcast.service.client_state import FlushDeliveries
+from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import TraceFolder

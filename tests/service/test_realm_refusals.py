@@ -10,8 +10,8 @@ from msgspec import Raw
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
-from nearcast.service.realm import Limits
 from nearcast.space.motion import SECOND
 from nearcast.trace.schema import TABLES
 from support.examples import examples

@@ -12,7 +12,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import Refused
 from nearcast.model.subscription import Formula, Subscription
-from nearcast.service.realm import FlushDeliveries
+from nearcast.service.client_state import FlushDeliveries
 from nearcast.service.throttling import MESSAGE_OVERHEAD
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import EVERYWHERE

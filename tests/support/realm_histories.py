@@ -14,12 +14,14 @@ from msgspec.structs import replace
 
 from nearcast.client_protocol import geometry_json, messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.limits import Limits
 from nearcast.matching import MATCHERS
 from nearcast.model import commands
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, Subscription
 from nearcast.model.variables import bind
-from nearcast.service.realm import ClientState, Limits, Realm
+from nearcast.service.client_state import ClientState
+from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace

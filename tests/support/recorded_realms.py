@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import EARTH, Area
+from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.pipeline.geofence.fence_replay import FenceReplay
 from nearcast.pipeline.geofence.recorded_fences import fence_history
 from nearcast.service.fences.sets import prepare_fences
-from nearcast.service.realm import Limits, Realm
+from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.sinks import MemoryTrace
 from support.realm_histories import RealmHarness

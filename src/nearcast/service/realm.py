@@ -75,16 +75,6 @@ from nearcast.service.throttling import KEPT, Throttle, check_throttle_options
 from nearcast.space.motion import Time
 from nearcast.trace.recorder import Recorder
 
-__all__ = [
-    "AcceptedPublication",
-    "ActiveSubscription",
-    "ClientState",
-    "FlushDeliveries",
-    "Limits",
-    "Realm",
-    "Refused",
-]
-
 INITIAL_SLOTS = 64  # of columns at first; they double
 HOPS = 2  # from the publisher to the node, and from there to the subscriber
 NOBODY = -1  # as publisher: nobody's own publication

@@ -8,10 +8,10 @@ import nearcast
 from nearcast.client.subscription import Entered, Left, Message, Subscription
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.server.overview import gauges
 from nearcast.server.server import Server
-from nearcast.service.realm import Limits
 from nearcast.space.shapes import disc, point
 from support.cluster_scripts import ClusterScript
 from support.examples import seeds
