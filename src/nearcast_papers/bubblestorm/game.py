@@ -1,5 +1,7 @@
 """Claims 25 to 33 of [Lucas2011]: Planet π4."""
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from statistics import mean
 
@@ -20,7 +22,7 @@ from nearcast_papers.bubblestorm.measures import (
     mobility_runs,
 )
 from nearcast_papers.bubblestorm.scenarios import BOTS, PEERS
-from nearcast_papers.paper import PaperClaim
+from nearcast_papers.paper import NotMeasuredError, PaperClaim
 
 JOINED_S = 240
 TRAFFIC = (
@@ -33,27 +35,47 @@ def accuracy(measures: BubbleStormMeasures, overlay: Overlay) -> float:
     return measures.confusion(**game_runs(overlay)).accuracy
 
 
+def known(
+    measure: Callable[[Overlay], float], overlays: Sequence[Overlay], more: Sequence[Overlay]
+) -> dict[Overlay, float]:
+    """What was measured of these overlays, and of `more` if they were run."""
+    found = {overlay: measure(overlay) for overlay in overlays}
+    for overlay in more:
+        with suppress(NotMeasuredError):
+            found[overlay] = measure(overlay)
+    return found
+
+
 def check_joined(measures: BubbleStormMeasures) -> tuple[str, bool]:
-    running = measures.running(**joining_runs(game_runs, ONE))
-    most = max(running.values())
-    last = min(second for second, peers in running.items() if peers == most)
-    return f"{most} peers after {last} s", most == BOTS and 210 <= last <= 270
+    joining = joining_runs(game_runs, ONE)
+    lasts, good = [], True
+    for one in measures.each_seed(**joining).values():
+        running = one.running(**joining)
+        most = max(running.values())
+        last = min(second for second, peers in running.items() if peers == most)
+        lasts.append(last)
+        good = good and most == BOTS and 210 <= last <= 270
+    return f"{most} peers after {min(lasts)} to {max(lasts)} s", good
 
 
 def check_nobody_crashes(measures: BubbleStormMeasures) -> tuple[str, bool]:
     text, good = [], True
     for world, peers in ((mobility_runs, PEERS), (game_runs, BOTS)):
-        running = measures.running(**joining_runs(world, ONE))
-        counts = [running[second] for second in sorted(running)]
-        falls = sum(after < before for before, after in pairwise(counts))
-        text.append(f"{falls} falls, {counts[-1]} in the end")
-        good = good and not falls and counts[-1] == peers
+        joining = joining_runs(world, ONE)
+        falls, ends = 0, set()
+        for one in measures.each_seed(**joining).values():
+            running = one.running(**joining)
+            counts = [running[second] for second in sorted(running)]
+            falls += sum(after < before for before, after in pairwise(counts))
+            ends.add(counts[-1])
+        text.append(f"{falls} falls, {min(ends)} in the end")
+        good = good and not falls and ends == {peers}
     return "; ".join(text), good
 
 
 def check_drops(measures: BubbleStormMeasures) -> tuple[str, bool]:
     """Claim 27: Accuracy drops to 76.1 % (Pub/Sub, λ = 1) and 77 % (pSense)."""
-    flown = {one: accuracy(measures, one) for one in (ONE, PSENSE, PSENSE3D)}
+    flown = known(lambda one: accuracy(measures, one), (ONE, PSENSE3D), (PSENSE,))
     walked = {one: measures.confusion(**mobility_runs(one)).accuracy for one in flown}
     text = ", ".join(
         f"{NAMES[one]} {share:.1%} ({100 * (share - walked[one]):+.1f})"
@@ -69,7 +91,7 @@ def check_drops(measures: BubbleStormMeasures) -> tuple[str, bool]:
 
 
 def check_client_server(measures: BubbleStormMeasures) -> tuple[str, bool]:
-    found = {one: accuracy(measures, one) for one in (SERVER, ONE, PSENSE, PSENSE3D)}
+    found = known(lambda one: accuracy(measures, one), (SERVER, ONE, PSENSE3D), (PSENSE,))
     text = ", ".join(f"{NAMES[one]} {share:.1%}" for one, share in found.items())
     server = found[SERVER]
     others = max(share for one, share in found.items() if one != SERVER)
@@ -79,11 +101,13 @@ def check_client_server(measures: BubbleStormMeasures) -> tuple[str, bool]:
 def check_linear(measures: BubbleStormMeasures) -> tuple[str, bool]:
     text, good = [], True
     for overlay in (ONE, PSENSE3D):
-        curve = measures.grown(True, **game_runs(overlay))
-        first = JOINED_S if max(curve) > JOINED_S else 15
-        fit, _ = fit_line(curve, first, max(curve))
-        text.append(f"{NAMES[overlay]}: R² {fit:.4f}")
-        good = good and fit >= 0.98
+        fits = []
+        for one in measures.each_seed(**game_runs(overlay)).values():
+            curve = one.grown(True, **game_runs(overlay))
+            first = JOINED_S if max(curve) > JOINED_S else 15
+            fits.append(fit_line(curve, first, max(curve))[0])
+        text.append(f"{NAMES[overlay]}: R² {min(fits):.4f} at least")
+        good = good and min(fits) >= 0.98
     return "; ".join(text), good
 
 
