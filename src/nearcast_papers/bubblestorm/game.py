@@ -188,9 +188,7 @@ CLAIMS = (
         "both 70 to 83 %, within 4 points of each other, each 8 points below the mobility model",
         check_drops,
         note="How far ships see and how fast they are is not told, and chosen so that this and 28"
-        " come near: two numbers for three, which is weak evidence. Tried (radius and speed, 24 to"
-        " 30 s of seed 1: Pub/Sub, pSense3D, client/server): 400 and 80: 78.3, 57.6, 90.4 %; 650"
-        " and 100: 77.6, 66.2 %; 850 and 110: 76.6, 73.2, 91.2 %. In space the thesis uses"
+        " come near: two numbers for three, which is weak evidence. In space the thesis uses"
         " pSense3D, which is judged here; pSense takes all heights for one.",
     ),
     PaperClaim(
