@@ -44,7 +44,7 @@ class OtherShips(BubbleStormMeasures):
 
 KNOWN = (16, 17, 20, 22, 24, 27, 28, 32)  # claims on whom pSense knows
 SENT = (11, 12, 13, 14, 29, 30, 31, 33, 34)  # on traffic
-FLOWN = (27, 28, 30, 31)  # on ships, that is, on how far they see and how fast they are
+FLOWN = (27, 30)  # on ships, that is, on how far they see and how fast they are
 UNTOLD = "the thesis does not tell either"
 READINGS = Readings(
     (
