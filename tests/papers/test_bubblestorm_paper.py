@@ -5,10 +5,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from nearcast.scenario import Scenario
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
@@ -155,6 +157,36 @@ def test_other_ships_have_runs_of_their_own_on_all_seeds(full: bool) -> None:
         with pytest.raises(NotMeasuredError):
             measures.runs(**game_runs(PSENSE))
     assert flown == {(400.0, 80.0, True), (650.0, 100.0, True), (850.0, 110.0, False)}
+
+
+def test_traffic_counts_whole_seconds_alone() -> None:
+    """Peers are looked at until second 18; in 19 they stop to send."""
+
+    class Rows(CountedRuns):
+        def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
+            return [
+                {**row, "run": run.run, "seconds": run.seconds}
+                for run in self.runs(**settings)
+                for row in self.table(table, run).to_pylist()
+            ]
+
+        def table(self, name: str, run: Scenario) -> pa.Table:
+            del run
+            sent = {"kind": "bubblestorm.Join", "messages": 0}
+            tables = {
+                "settled_since": [{"second": 15}],
+                "sights_by_second": [{"second": second} for second in range(19)],
+                "traffic_by_second": [
+                    {"second": second, "bytes": 320 if second < 19 else 32, **sent}
+                    for second in range(20)
+                ],
+            }
+            return pa.Table.from_pylist(tables[name])
+
+    runs = [explanation_scenario(QUICK, 20.0, peers=32)]
+    measures = BubbleStormMeasures(Rows(cast(Any, None), runs))
+    assert measures.rate() == 10.0
+    assert list(measures.grown(False)) == list(range(19))
 
 
 def test_the_longest_runs_of_a_figure_come_first() -> None:

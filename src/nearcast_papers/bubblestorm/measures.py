@@ -216,15 +216,25 @@ class BubbleStormMeasures(PaperMeasures):
 
     def rate(self, kinds: Sequence[str] | None = None, **settings: Any) -> float:
         """Bytes per second and peer in the settled part; of these kinds, or all but updates."""
-        rows = self._late("traffic_by_second", **settings)
         since, runs = self._settled(**settings), self.runs(**settings)
-        seconds = sum((int(run.seconds) - since[run.run]) * run.nodes for run in runs)
+        ended = {run.run: self._sent_until(run) for run in runs}
+        rows = [
+            row
+            for row in self._late("traffic_by_second", **settings)
+            if row["second"] < ended[row["run"]]
+        ]
+        seconds = sum((ended[run.run] - since[run.run]) * run.nodes for run in runs)
         wanted = (
             self._on_line(row)
             for row in rows
             if (row["kind"] in kinds if kinds is not None else row["kind"] not in PUBLISHED)
         )
         return float(sum(wanted) / seconds)
+
+    def _sent_until(self, run: Scenario) -> int:
+        """The first second that is not whole: nodes are looked at for the last time before it."""
+        looks = self._counted.table("sights_by_second", run).column("second").to_pylist()
+        return 1 + int(max(looks))
 
     def _on_line(self, row: Mapping[str, Any]) -> int:
         return int(self.ends * (row["bytes"] + self.headers * row["messages"]))
@@ -242,12 +252,13 @@ class BubbleStormMeasures(PaperMeasures):
     def grown(self, updates: bool, **settings: Any) -> dict[int, float]:
         """MiB sent until each second, per peer of the whole run: of the first seed."""
         run = self.runs(**settings)[0]
+        ended = self._sent_until(run)
         by_second: dict[int, float] = {}
         for row in self._counted.table("traffic_by_second", run).to_pylist():
-            if 0 <= row["second"] < int(run.seconds) and (updates or row["kind"] not in PUBLISHED):
+            if 0 <= row["second"] < ended and (updates or row["kind"] not in PUBLISHED):
                 by_second[row["second"]] = by_second.get(row["second"], 0.0) + self._on_line(row)
         total, curve = 0.0, {}
-        for second in range(int(run.seconds)):
+        for second in range(ended):
             total += by_second.get(second, 0.0)
             curve[second] = total / run.nodes / MIB
         return curve

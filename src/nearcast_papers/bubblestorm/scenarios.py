@@ -45,7 +45,7 @@ EXPLANATION_RATE = 2.0  # the same, of runs that explain
 MOBILITY_JOIN = 1.0  # peers per second
 GAME_JOIN = 1 / 7.5
 # By that rate: until all have joined, and a line can be fitted to what they send then.
-JUST_JOINED_S = {MOBILITY_JOIN: 165.0, GAME_JOIN: 245.0}
+JUST_JOINED_S = {MOBILITY_JOIN: 175.0, GAME_JOIN: 245.0}
 LAMBDAS = 1.0, 2.0, 3.0
 LINGER_S = 0.0, 2.0, 5.0
 SCALES = 16, 32, 64, 128
