@@ -98,8 +98,8 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
         case "readings":
             for seed, hotspots in product(seeds, HOTSPOTS):
                 yield scenario("double-wave", hotspots, cycles=few, seed=seed, join_queue=0.0)
-            trees = (LARGE, HOTSPOTS[::3]) if full else (QUICK_LARGE, HOTSPOTS[:1])
-            for seed, hotspots in product(*trees):
+            large = (LARGE, HOTSPOTS[::3]) if full else (QUICK_LARGE, HOTSPOTS[:1])
+            for seed, hotspots in product(*large):
                 yield scenario(
                     "double-wave", hotspots, nodes=MANY, cycles=1, join_queue=0.0, seed=seed
                 )
