@@ -5,10 +5,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from nearcast.scenario import Scenario
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
@@ -19,25 +21,36 @@ from nearcast_papers.bubblestorm import (
     single_events,
 )
 from nearcast_papers.bubblestorm.alternative_readings import (
+    READINGS,
     NarrowPSense,
     PayloadAlone,
     SentAndReceived,
 )
 from nearcast_papers.bubblestorm.measures import (
     NAMES,
+    ONE,
+    OUR_SHIPS,
     PSENSE,
     PSENSE3D,
     BubbleStormMeasures,
     ConfusionCounts,
+    crash_runs,
+    explanation_runs,
     fit_line,
     game_runs,
+    joining_runs,
     mobility_runs,
     overlay_settings,
     recovery_seconds,
+    scale_runs,
 )
 from nearcast_papers.bubblestorm.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
 from nearcast_papers.bubblestorm.scenarios import (
+    CRASHES,
+    LINGER_S,
     QUICK,
+    SCALES,
+    SEEDS,
     explanation_scenario,
     game_scenario,
     mobility_scenario,
@@ -66,13 +79,14 @@ def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
 
 
 def test_the_full_form_is_the_thesis_experiment() -> None:
-    walks, games = list(scenarios("5.2", True)), list(scenarios("5.9", True))
+    walks = list(scenarios("5.2", True))
+    games = [one for one in scenarios("5.9", True) if one.settings.get("join_rate")]
     assert {(one.nodes, one.settings["join_rate"]) for one in walks} == {(128, 1.0)}
     assert {(one.nodes, one.settings["join_rate"]) for one in games} == {(32, 1 / 7.5)}
     # λ = 1 for as long as in the thesis, all else for long enough after the last has joined.
     for world, whole_s, joined_s in ((walks, 900.0, 128.0), (games, 600.0, 240.0)):
         assert [one.seconds for one in world if one.seconds == whole_s] == [whole_s]
-        assert min(one.seconds for one in world) >= joined_s + 150.0
+        assert min(one.seconds for one in world) >= joined_s + jobs.SETTLING_S + 20.0
     settings = [resolve(one)[0].settings for one in (*walks, *games)]
     assert {one["network"] for one in settings} == {"adsl"}
     assert {(one["up_mbit"], one["down_mbit"], one["last_hop_ms"]) for one in settings} == {
@@ -106,7 +120,96 @@ def test_each_reading_of_psense_has_its_own_runs_in_both_worlds(full: bool) -> N
         assert {(one.settings["view"], one.settings["limit"]) for one in narrow} == {
             ("receivers", 5_000)
         }
-        assert len(main) == len({one.seed for one in main}) == (3 if full else 5)
+        assert [sorted(one.seed for one in runs) for runs in (main, narrow)] == [[*SEEDS]] * 2
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_explains_or_joins_has_one_run_of_each_seed(full: bool) -> None:
+    every = [resolve(one)[0] for figure in CAPTIONS for one in scenarios(figure, full)]
+    counted = CountedRuns(cast(Any, None), list({one.run: one for one in every}.values()))
+    measures = BubbleStormMeasures(counted)
+    chosen = (
+        *(joining_runs(world, ONE) for world in (mobility_runs, game_runs)),
+        *(explanation_runs(linger_s=linger) for linger in LINGER_S),
+        *(explanation_runs(cache_s=0.0, **{"lambda": certainty}) for certainty in (1.0, 3.0)),
+        *map(crash_runs, CRASHES),
+        *map(scale_runs, SCALES),
+    )
+    for settings in chosen:
+        assert sorted(run.seed for run in measures.runs(**settings)) == [*SEEDS], settings
+        assert list(measures.each_seed(**settings)) == [*SEEDS]
+
+
+def test_other_ships_have_runs_of_their_own_on_all_seeds() -> None:
+    every = [resolve(one)[0] for figure in CAPTIONS for one in scenarios(figure, full=True)]
+    counted = CountedRuns(cast(Any, None), list({one.run: one for one in every}.values()))
+    readings = [
+        one for one in READINGS.others_of(27) if "ships" in one.name or "border" in one.name
+    ]
+    flown = set()
+    for reading in readings:
+        measures = cast(BubbleStormMeasures, reading.view(counted))
+        for overlay in (ONE, PSENSE3D):
+            runs = measures.runs(**game_runs(overlay))
+            assert sorted(run.seed for run in runs) == [*SEEDS]
+            flown |= {tuple(run.settings[name] for name in OUR_SHIPS) for run in runs}
+        with pytest.raises(NotMeasuredError):
+            measures.runs(**game_runs(PSENSE))
+    assert flown == {(400.0, 80.0, True), (650.0, 100.0, True), (850.0, 110.0, False)}
+
+
+def test_traffic_counts_whole_seconds_alone() -> None:
+    """Peers are looked at until second 18; in 19 they stop to send."""
+
+    class Rows(CountedRuns):
+        def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
+            return [
+                {**row, "run": run.run, "seconds": run.seconds}
+                for run in self.runs(**settings)
+                for row in self.table(table, run).to_pylist()
+            ]
+
+        def table(self, name: str, run: Scenario) -> pa.Table:
+            del run
+            sent = {"kind": "bubblestorm.Join", "messages": 0}
+            tables = {
+                "settled_since": [{"second": 15}],
+                "sights_by_second": [{"second": second} for second in range(19)],
+                "traffic_by_second": [
+                    {"second": second, "bytes": 320 if second < 19 else 32, **sent}
+                    for second in range(20)
+                ],
+            }
+            return pa.Table.from_pylist(tables[name])
+
+    runs = [explanation_scenario(QUICK, 20.0, peers=32)]
+    measures = BubbleStormMeasures(Rows(cast(Any, None), runs))
+    assert measures.rate() == 10.0
+    assert list(measures.grown(False)) == list(range(19))
+
+
+def test_the_longest_runs_of_a_figure_come_first() -> None:
+    for figure in CAPTIONS:
+        lengths = [one.seconds * one.nodes for one in scenarios(figure, True)]
+        assert lengths == sorted(lengths, reverse=True)
+
+
+def test_several_seeds_count_together_while_all_of_them_run() -> None:
+    class Rows(CountedRuns):
+        def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
+            assert table == "sights_by_second"
+            names = ConfusionCounts.__struct_fields__
+            return [
+                {"second": second, **dict.fromkeys(names, run.seed)}
+                for run in self.runs(**settings)
+                for second in range(-1, int(run.seconds))
+            ]
+
+    runs = [
+        explanation_scenario(QUICK, seconds, seed=seed) for seed, seconds in ((1, 5.0), (2, 3.0))
+    ]
+    found = BubbleStormMeasures(Rows(cast(Any, None), runs)).common_seconds("sights_by_second")
+    assert found == dict.fromkeys(range(3), ConfusionCounts(3.0, 3.0, 3.0, 3.0))
 
 
 def test_traffic_is_what_a_line_carries_or_payload_or_both_directions() -> None:
@@ -143,9 +246,9 @@ def test_after_many_leave_the_rest_have_complete_links(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         single_events,
         "explanation_scenario",
-        lambda preset, s: explanation_scenario(preset, s, peers=32, size=500.0),
+        lambda preset, s, seed: explanation_scenario(preset, s, seed=seed, peers=32, size=500.0),
     )
-    found = single_events.run_mass_leave.__wrapped__()
+    found = single_events.run_mass_leave.__wrapped__(1)
     assert max(found.recall) == 55
     assert (found.asymmetric, found.islands) == (0, 1)
     assert 0.5 < found.recall[29] <= 1
@@ -269,7 +372,7 @@ def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
     mass_leave = single_events.MassLeaveResult(
         dict.fromkeys(range(91), 0.9), dict.fromkeys(range(91), 0.9), 115, 0, 1
     )
-    monkeypatch.setattr(single_events, "run_mass_leave", lambda: mass_leave)
+    monkeypatch.setattr(single_events, "run_mass_leave", lambda _: mass_leave)
     cost = encryption_cost.Cost(1.0, 1.0, 1.0, 1.0)
     monkeypatch.setattr(encryption_cost, "costs", lambda: {"plain": cost, "TLS": cost})
     few = [

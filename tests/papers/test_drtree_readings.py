@@ -201,3 +201,17 @@ def test_an_alternative_reading_uses_the_runs_that_were_made_for_it(
     assert {(run.settings[setting], run.nodes) for run in asked} == {(value, nodes)}
     least = 5 if nodes == 1024 else 10  # seeds: trees differ, the larger the more
     assert len({run.seed for run in asked}) == len(asked) >= least
+
+
+@pytest.mark.parametrize(("full", "trees"), [(False, 7), (True, 10)])
+def test_growth_is_read_from_as_many_trees_whoever_joined_first(full: bool, trees: int) -> None:
+    every = [resolve(s)[0] for figure in PAPER.figures for s in scenarios(figure, full)]
+    large = [run for run in every if run.nodes == 10_000 and run.settings["hotspots"] == "cold"]
+    for queue in (0.0, 1.0):
+        seeds = {
+            run.seed
+            for run in large
+            if (run.settings["join_queue"], run.settings["size"]) == (queue, 3200.0)
+            and run.settings["strategy"] == "double-wave"
+        }
+        assert len(seeds) == trees

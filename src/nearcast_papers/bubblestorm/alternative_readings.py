@@ -1,7 +1,12 @@
-"""Readings of [Lucas2011]: whom pSense knows, what its line carries, and what traffic is."""
+"""Readings of [Lucas2011]: whom pSense knows, what its line carries, what traffic is, and ships."""
 
-from nearcast_papers.bubblestorm.measures import BubbleStormMeasures
-from nearcast_papers.bubblestorm.scenarios import OTHER_PSENSE
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from nearcast_papers.bubblestorm.measures import OUR_SHIPS, BubbleStormMeasures
+from nearcast_papers.bubblestorm.scenarios import OTHER_PSENSE, OTHER_SHIPS
+from nearcast_papers.paper import CountedRuns
 from nearcast_papers.readings import Interpretation, Readings
 
 
@@ -23,8 +28,24 @@ class SentAndReceived(BubbleStormMeasures):
     ends = 2
 
 
+class OtherShips(BubbleStormMeasures):
+    """Games of other ships than ours, in which everybody is there at once."""
+
+    def __init__(self, counted: CountedRuns, ships: Mapping[str, Any]) -> None:
+        super().__init__(counted)
+        self._ships = ships
+
+    def _chosen(self, settings: dict[str, Any]) -> dict[str, Any]:
+        chosen = super()._chosen(settings)
+        if chosen.get("workload") != "planetpi4":
+            return chosen
+        return chosen | {**OUR_SHIPS, **self._ships, "join_rate": 0.0, "record": "brief"}
+
+
 KNOWN = (16, 17, 20, 22, 24, 27, 28, 32)  # claims on whom pSense knows
 SENT = (11, 12, 13, 14, 29, 30, 31, 33, 34)  # on traffic
+FLOWN = (27, 30)  # on ships, that is, on how far they see and how fast they are
+UNTOLD = "the thesis does not tell either"
 READINGS = Readings(
     (
         Interpretation(
@@ -56,6 +77,17 @@ READINGS = Readings(
         Interpretation(
             "with what is received, too", "5.2.2 does not say what is counted",
             SentAndReceived, SENT,
+        ),
+        *(
+            Interpretation(
+                f"with ships that see {ships['radius']:g} units and fly at {ships['speed']:g}",
+                UNTOLD, partial(OtherShips, ships=ships), FLOWN,
+            )
+            for ships in OTHER_SHIPS if "radius" in ships
+        ),
+        Interpretation(
+            "in a world without a border", '"infinitely big" (2.1)',
+            partial(OtherShips, ships={"bounded": False}), FLOWN,
         ),
     ),
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Claims 25 to 33 of [Lucas2011]: Planet π4."""
 
+from contextlib import suppress
 from itertools import pairwise
 from statistics import mean
 
@@ -20,7 +21,7 @@ from nearcast_papers.bubblestorm.measures import (
     mobility_runs,
 )
 from nearcast_papers.bubblestorm.scenarios import BOTS, PEERS
-from nearcast_papers.paper import PaperClaim
+from nearcast_papers.paper import NotMeasuredError, PaperClaim
 
 JOINED_S = 240
 TRAFFIC = (
@@ -34,26 +35,37 @@ def accuracy(measures: BubbleStormMeasures, overlay: Overlay) -> float:
 
 
 def check_joined(measures: BubbleStormMeasures) -> tuple[str, bool]:
-    running = measures.running(**joining_runs(game_runs, ONE))
-    most = max(running.values())
-    last = min(second for second, peers in running.items() if peers == most)
-    return f"{most} peers after {last} s", most == BOTS and 210 <= last <= 270
+    joining = joining_runs(game_runs, ONE)
+    lasts, good = [], True
+    for one in measures.each_seed(**joining).values():
+        running = one.running(**joining)
+        most = max(running.values())
+        last = min(second for second, peers in running.items() if peers == most)
+        lasts.append(last)
+        good = good and most == BOTS and 210 <= last <= 270
+    return f"{most} peers after {min(lasts)} to {max(lasts)} s", good
 
 
 def check_nobody_crashes(measures: BubbleStormMeasures) -> tuple[str, bool]:
     text, good = [], True
     for world, peers in ((mobility_runs, PEERS), (game_runs, BOTS)):
-        running = measures.running(**joining_runs(world, ONE))
-        counts = [running[second] for second in sorted(running)]
-        falls = sum(after < before for before, after in pairwise(counts))
-        text.append(f"{falls} falls, {counts[-1]} in the end")
-        good = good and not falls and counts[-1] == peers
+        joining = joining_runs(world, ONE)
+        falls, ends = 0, set()
+        for one in measures.each_seed(**joining).values():
+            running = one.running(**joining)
+            counts = [running[second] for second in sorted(running)]
+            falls += sum(after < before for before, after in pairwise(counts))
+            ends.add(counts[-1])
+        text.append(f"{falls} falls, {min(ends)} in the end")
+        good = good and not falls and ends == {peers}
     return "; ".join(text), good
 
 
 def check_drops(measures: BubbleStormMeasures) -> tuple[str, bool]:
     """Claim 27: Accuracy drops to 76.1 % (Pub/Sub, λ = 1) and 77 % (pSense)."""
-    flown = {one: accuracy(measures, one) for one in (ONE, PSENSE, PSENSE3D)}
+    flown = {one: accuracy(measures, one) for one in (ONE, PSENSE3D)}
+    with suppress(NotMeasuredError):  # of ships other than ours it was not run
+        flown[PSENSE] = accuracy(measures, PSENSE)
     walked = {one: measures.confusion(**mobility_runs(one)).accuracy for one in flown}
     text = ", ".join(
         f"{NAMES[one]} {share:.1%} ({100 * (share - walked[one]):+.1f})"
@@ -79,11 +91,13 @@ def check_client_server(measures: BubbleStormMeasures) -> tuple[str, bool]:
 def check_linear(measures: BubbleStormMeasures) -> tuple[str, bool]:
     text, good = [], True
     for overlay in (ONE, PSENSE3D):
-        curve = measures.grown(True, **game_runs(overlay))
-        first = JOINED_S if max(curve) > JOINED_S else 15
-        fit, _ = fit_line(curve, first, max(curve))
-        text.append(f"{NAMES[overlay]}: R² {fit:.4f}")
-        good = good and fit >= 0.98
+        fits = []
+        for one in measures.each_seed(**game_runs(overlay)).values():
+            curve = one.grown(True, **game_runs(overlay))
+            first = JOINED_S if max(curve) > JOINED_S else 15
+            fits.append(fit_line(curve, first, max(curve))[0])
+        text.append(f"{NAMES[overlay]}: R² {min(fits):.4f} at least")
+        good = good and min(fits) >= 0.98
     return "; ".join(text), good
 
 
@@ -164,9 +178,7 @@ CLAIMS = (
         "both 70 to 83 %, within 4 points of each other, each 8 points below the mobility model",
         check_drops,
         note="How far ships see and how fast they are is not told, and chosen so that this and 28"
-        " come near: two numbers for three, which is weak evidence. Tried (radius and speed, 24 to"
-        " 30 s of seed 1: Pub/Sub, pSense3D, client/server): 400 and 80: 78.3, 57.6, 90.4 %; 650"
-        " and 100: 77.6, 66.2 %; 850 and 110: 76.6, 73.2, 91.2 %. In space the thesis uses"
+        " come near: two numbers for three, which is weak evidence. In space the thesis uses"
         " pSense3D, which is judged here; pSense takes all heights for one.",
     ),
     PaperClaim(

@@ -10,7 +10,7 @@ settled part, for the duration of the thesis' runs.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean, pstdev
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -35,6 +35,7 @@ from nearcast_papers.bubblestorm.scenarios import (
     PEERS,
     RADIUS,
     RATE,
+    SHIP_RADIUS,
     SHIP_SPEED,
     SIZE,
 )
@@ -51,6 +52,7 @@ PUBLISHED = tuple(  # kinds of messages with a publication
 )  # fmt: skip
 PAPER_RUN_S = {"waypoint": 900.0, "planetpi4": 600.0}  # the thesis' runs
 JOINING_S = {"waypoint": 128.0, "planetpi4": 240.0}
+OUR_SHIPS = {"radius": SHIP_RADIUS, "speed": SHIP_SPEED, "bounded": True}
 NAMES = {
     ("bubblestorm", 1.0): "Pub/Sub, λ = 1",
     ("bubblestorm", 2.0): "Pub/Sub, λ = 2",
@@ -149,6 +151,10 @@ class BubbleStormMeasures(PaperMeasures):
             if since[row["run"]] <= row["second"] < int(row["seconds"])
         ]
 
+    def each_seed(self, **settings: Any) -> dict[int, Self]:
+        """The measures of each seed alone, of those that have such runs."""
+        return {run.seed: self.of_seed(run.seed) for run in self.runs(**settings)}
+
     # Who is known.
 
     def confusion(self, **settings: Any) -> ConfusionCounts:
@@ -176,6 +182,15 @@ class BubbleStormMeasures(PaperMeasures):
         ended = int(run.seconds)
         return {row["second"]: sum_counts([row]) for row in rows if 0 <= row["second"] < ended}
 
+    def common_seconds(self, table: str, **settings: Any) -> dict[int, ConfusionCounts]:
+        """By second, of all seeds together, for as long as all of them run."""
+        ended = min(int(run.seconds) for run in self.runs(**settings))
+        found: dict[int, list[Mapping[str, Any]]] = {}
+        for row in self.rows(table, **settings):
+            if 0 <= row["second"] < ended:
+                found.setdefault(row["second"], []).append(row)
+        return {second: sum_counts(rows) for second, rows in sorted(found.items())}
+
     def spread(self, **settings: Any) -> float:
         """Standard deviation of accuracy over settled seconds; the mean of runs."""
         by_run: dict[str, list[float]] = {}
@@ -201,15 +216,25 @@ class BubbleStormMeasures(PaperMeasures):
 
     def rate(self, kinds: Sequence[str] | None = None, **settings: Any) -> float:
         """Bytes per second and peer in the settled part; of these kinds, or all but updates."""
-        rows = self._late("traffic_by_second", **settings)
         since, runs = self._settled(**settings), self.runs(**settings)
-        seconds = sum((int(run.seconds) - since[run.run]) * run.nodes for run in runs)
+        ended = {run.run: self._sent_until(run) for run in runs}
+        rows = [
+            row
+            for row in self._late("traffic_by_second", **settings)
+            if row["second"] < ended[row["run"]]
+        ]
+        seconds = sum((ended[run.run] - since[run.run]) * run.nodes for run in runs)
         wanted = (
             self._on_line(row)
             for row in rows
             if (row["kind"] in kinds if kinds is not None else row["kind"] not in PUBLISHED)
         )
         return float(sum(wanted) / seconds)
+
+    def _sent_until(self, run: Scenario) -> int:
+        """The first second that is not whole: nodes are looked at for the last time before it."""
+        looks = self._counted.table("sights_by_second", run).column("second").to_pylist()
+        return 1 + int(max(looks))
 
     def _on_line(self, row: Mapping[str, Any]) -> int:
         return int(self.ends * (row["bytes"] + self.headers * row["messages"]))
@@ -227,12 +252,13 @@ class BubbleStormMeasures(PaperMeasures):
     def grown(self, updates: bool, **settings: Any) -> dict[int, float]:
         """MiB sent until each second, per peer of the whole run: of the first seed."""
         run = self.runs(**settings)[0]
+        ended = self._sent_until(run)
         by_second: dict[int, float] = {}
         for row in self._counted.table("traffic_by_second", run).to_pylist():
-            if 0 <= row["second"] < int(run.seconds) and (updates or row["kind"] not in PUBLISHED):
+            if 0 <= row["second"] < ended and (updates or row["kind"] not in PUBLISHED):
                 by_second[row["second"]] = by_second.get(row["second"], 0.0) + self._on_line(row)
         total, curve = 0.0, {}
-        for second in range(int(run.seconds)):
+        for second in range(ended):
             total += by_second.get(second, 0.0)
             curve[second] = total / run.nodes / MIB
         return curve
@@ -261,11 +287,11 @@ class BubbleStormMeasures(PaperMeasures):
         return float(sum(row["known"] for row in rows) / sum(row["within"] for row in rows))
 
     def fallen(self, share: float) -> dict[int, ConfusionCounts]:
-        """By second, of a run in which such a share crashes."""
-        return self.seconds("sights_by_second", **crash_runs(share))
+        """By second, of runs in which such a share crashes."""
+        return self.common_seconds("sights_by_second", **crash_runs(share))
 
     def churned(self, protocol: str, dead_s: float = LONG_TIMEOUT_S) -> dict[int, ConfusionCounts]:
-        return self.seconds("sights_by_second", **churn_runs(protocol, dead_s))
+        return self.common_seconds("sights_by_second", **churn_runs(protocol, dead_s))
 
 
 def _paper_seconds(settings: Mapping[str, Any]) -> float:
@@ -293,13 +319,14 @@ def mobility_runs(overlay: Overlay) -> dict[str, Any]:
 
 
 def game_runs(overlay: Overlay) -> dict[str, Any]:
-    chosen = {"workload": "planetpi4", "nodes": BOTS, "rate": RATE, "speed": SHIP_SPEED}
+    chosen: dict[str, Any] = {"workload": "planetpi4", "nodes": BOTS, "rate": RATE} | OUR_SHIPS
     return chosen | overlay_settings(overlay) | {"compared": True}
 
 
 def joining_runs(world: Callable[[Overlay], dict[str, Any]], overlay: Overlay) -> dict[str, Any]:
-    """The run in which peers come one by one."""
+    """The runs in which peers come one by one; brief ones have fewer updates."""
     chosen = world(overlay)
+    del chosen["rate"]
     rate = {"waypoint": MOBILITY_JOIN, "planetpi4": GAME_JOIN}[chosen["workload"]]
     return chosen | {"compared": False, "join_rate": rate}
 
@@ -309,7 +336,7 @@ def explanation_settings() -> dict[str, Any]:
     return {
         "workload": "waypoint", "protocol": "bubblestorm", "nodes": PEERS, "rate": EXPLANATION_RATE,
         "lambda": 1.0, "cache_s": 5.0, "linger_s": 5.0, "crash_share": 0.0, "churn_rate": 0.0,
-        "radius": RADIUS,
+        "radius": RADIUS, "join_rate": 0.0,
     }  # fmt: skip
 
 

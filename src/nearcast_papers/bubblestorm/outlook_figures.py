@@ -108,7 +108,7 @@ def draw_churn(measures: BubbleStormMeasures) -> list[Plot]:
             curve = {second: one.recall for second, one in measures.fallen(crashed).items()}
             many.append(line(f"{crashed:.0%} crash at 30 s", smooth(curve), series_style(place)))
     if many:
-        gone = smooth(single_events.run_mass_leave().recall)
+        gone = smooth(single_events.run_mass_leave(measures.seeds[0]).recall)
         many.append(
             line(
                 f"{single_events.LEAVING_SHARE:.0%} leave at 30 s", gone, series_style(len(CRASHES))

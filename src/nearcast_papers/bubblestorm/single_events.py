@@ -68,9 +68,9 @@ class MassLeaveWorld(SimulatedWorld):
 
 
 @cache
-def run_mass_leave() -> MassLeaveResult:
+def run_mass_leave(seed: int) -> MassLeaveResult:
     """Nine of ten say goodbye at one moment. The others spread over the same plane."""
-    world = MassLeaveWorld(explanation_scenario(QUICK, MASS_LEAVE_S))
+    world = MassLeaveWorld(explanation_scenario(QUICK, MASS_LEAVE_S, seed=seed))
     world.run()
     nodes = world.simulation.nodes
     return MassLeaveResult(
