@@ -21,8 +21,8 @@ BENCHMARKS = {
     "live": [], "matching": [], "fences": ["--large"], "fence_truth": [], "join": [],
     "streaming": [], "simulator": [], "evolving": [], "drtree": [], "voronoi": [],
     "bubblestorm": ["--peers", "100", "300", "1000", "3000"], "relays": [], "cluster": [],
-    "cluster_cores": [], "cold_start": [], "transport": [], "loss": [], "signing": [],
-    "hostile": [],
+    "cluster_cores": [], "cold_start": [], "transport": [], "loss": [], "updates": [],
+    "update_rates": [], "failover": [], "signing": [], "hostile": [],
 }  # fmt: skip
 PACKAGES = (
     "numpy", "numba", "pyarrow", "pyspark", "msgspec", "picows", "uvloop", "shapely", "rtree",

@@ -5,6 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
@@ -17,8 +18,16 @@ from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
 from nearcast_papers.evolving import examples, jobs, semantics
 from nearcast_papers.evolving.load_and_accuracy import crossing
+from nearcast_papers.evolving.measures import EvolvingMeasures
 from nearcast_papers.evolving.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS
-from nearcast_papers.evolving.scenarios import DESIGNS, scenario, scenarios
+from nearcast_papers.evolving.scenarios import (
+    CHOICES,
+    DESIGNS,
+    SIDE_BY_SIDE,
+    scenario,
+    scenarios,
+)
+from nearcast_papers.paper import CountedRuns, NotMeasuredError
 from nearcast_papers.run import reproduce
 from support.small_runs import by_keys, rows_of
 
@@ -86,6 +95,55 @@ def test_a_crossing_is_found_between_two_points_on_logarithmic_scales() -> None:
     assert crossing([(1.0, 0.5), (4.0, 2.0)]) == pytest.approx(2.0)
     assert crossing([(1.0, 2.0), (4.0, 3.0)]) is None
     assert crossing([(1.0, 0.2), (4.0, 0.3)]) is None
+
+
+# Measures.
+
+
+class WrittenResults:
+    """Result tables that a test has written, the same for every run."""
+
+    def __init__(self, **tables: list[dict[str, Any]]) -> None:
+        self._tables = tables
+
+    def table(self, name: str, _run: str) -> pa.Table:
+        return pa.Table.from_pylist(self._tables[name])
+
+
+def test_people_who_chose_side_by_side_are_judged_each_by_their_own_choice() -> None:
+    def by_node(node: int, missed: int, spurious: int) -> dict[str, Any]:
+        return {"node": node, "expected": 100, "missed": missed, "spurious": spurious}
+
+    rows = [
+        by_node(0, 4, 2),
+        by_node(4, 6, 0),
+        by_node(1, 0, 0),
+        by_node(2, 0, 9),
+        by_node(7, 1, 0),
+    ]
+    evaluations = [{"second": second, "evaluations": 30} for second in (0, 19, 20)]
+    written: Any = WrittenResults(delivery_by_node=rows, evaluations_by_second=evaluations)
+    measures = EvolvingMeasures(
+        CountedRuns(written, [resolve(one)[0] for one in scenarios("notifications", False)])
+    )
+    found = {
+        choice: (one.missed, one.spurious)
+        for choice in CHOICES
+        for one in [measures.chosen_errors(choice, side_by_side=True)]
+    }
+    assert found == {
+        "periodic": (0.05, 0.01), "lazy": (0, 0), "cached": (0, 0.09), "swept": (0.01, 0)
+    }  # fmt: skip
+    assert measures.chosen_errors("lazy", side_by_side=False).missed == 11 / 500
+    assert measures.chosen_evaluations(SIDE_BY_SIDE) == 3, "second 20 is after the end"
+    with pytest.raises(NotMeasuredError):
+        measures.chosen_errors("tile", side_by_side=False)
+
+
+def test_no_claim_is_judged_on_the_seeds_of_notifications() -> None:
+    runs = [*scenarios("notifications", False), *scenarios("monitor", False)]
+    measures = EvolvingMeasures(CountedRuns(WrittenResults(), runs))
+    assert measures.seeds == (1,)
 
 
 # Jobs.

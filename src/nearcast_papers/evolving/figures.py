@@ -10,6 +10,7 @@ from nearcast_papers.charts import legend_chart
 from nearcast_papers.evolving import load_and_accuracy
 from nearcast_papers.evolving.measures import EvolvingMeasures
 from nearcast_papers.evolving.scenarios import (
+    CHOICES,
     CLOCK_LATENCY_MS,
     CLOCKS,
     DESIGNS,
@@ -22,6 +23,7 @@ from nearcast_papers.evolving.scenarios import (
     MORE_SKEWS_MS,
     PAUSES,
     SAVING_MS,
+    SIDE_BY_SIDE,
     STALE,
 )
 from nearcast_papers.evolving.semantics import crossover_run
@@ -264,6 +266,42 @@ def draw_crossover(measures: EvolvingMeasures) -> list[Plot]:
         Axis("evaluations per second, in powers of ten", count, log=True),
         series,
     )
+
+
+def draw_notifications(measures: EvolvingMeasures) -> list[Plot]:
+    """The figure "notifications"."""
+
+    def errors(what: str, *, side_by_side: bool) -> Callable[[str], float]:
+        return lambda choice: getattr(
+            measures.chosen_errors(choice, side_by_side=side_by_side), what
+        )
+
+    wrong = draw_by_design(
+        "notifications-errors",
+        "Notifications: what was wrong, by how people have their areas followed",
+        Axis("share of what should have been heard", share, low=0),
+        {
+            f"{what}, {who}": errors(what, side_by_side=together)
+            for together, who in ((False, "all alike"), (True, "side by side"))
+            for what in ("missed", "spurious")
+        },
+    )
+    series = []
+    for place, (name, evolve) in enumerate({**CHOICES, "side by side": SIDE_BY_SIDE}.items()):
+        with suppress(NotMeasuredError):
+            style = style_of(name) if name in DESIGNS else "soft"
+            found = [measures.chosen_evaluations(evolve)]
+            series.append(Series(name=name, x=[place], y=found, style=style, shape="bar"))
+    names = [*CHOICES, "side by side"]
+
+    def label(at: float) -> str:
+        return names[round(at)] if at == round(at) and 0 <= at < len(names) else ""
+
+    return wrong + legend_chart(
+        "notifications-evaluations", "Notifications: evaluations by all brokers together",
+        Axis("", label, low=-0.5, high=len(names) - 0.5),
+        Axis("evaluations per second", count, low=0), series,
+    )  # fmt: skip
 
 
 def draw_clocks(measures: EvolvingMeasures) -> list[Plot]:

@@ -1,13 +1,20 @@
 """The measures of [Evolving], read from result tables: by design, over all seeds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from nearcast.protocols.brokers.messages import Adjust, Cancel, Interest, Pass, Post
-from nearcast_papers.evolving.scenarios import CLOCKS, PLAYERS, TRADERS, settings_of
-from nearcast_papers.paper import PaperMeasures
+from nearcast_papers.evolving.scenarios import (
+    CHOICES,
+    CLOCKS,
+    PLAYERS,
+    SIDE_BY_SIDE,
+    TRADERS,
+    settings_of,
+)
+from nearcast_papers.paper import NotMeasuredError, PaperMeasures
 
 SUBSCRIPTION_KINDS = (
     Interest.kind,
@@ -48,6 +55,12 @@ class EvolutionTimes(Struct, frozen=True):
 
 class EvolvingMeasures(PaperMeasures):
     """The measures of the paper, over all seeds."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the runs that claims are about. No claim is about notifications, which have more."""
+        runs = self._counted.runs()
+        return tuple(sorted({run.seed for run in runs if run.workload != "notifications"}))
 
     def _run_settings(self, design: str, settings: dict[str, Any]) -> dict[str, Any]:
         """The usual comparison, but for these settings."""
@@ -111,10 +124,26 @@ class EvolvingMeasures(PaperMeasures):
         return float(sum(row["evaluations"] for row in rows) / seconds)
 
     def errors(self, design: str, **settings: Any) -> DeliveryErrors:
-        rows = self._rows("delivery_totals", design, settings)
-        expected = sum(row["expected"] for row in rows)
-        missed, spurious = (sum(row[name] for row in rows) for name in ("missed", "spurious"))
-        return DeliveryErrors(missed / max(1, expected), spurious / max(1, expected), expected)
+        return _sum_errors(self._rows("delivery_totals", design, settings))
+
+    def chosen_errors(self, choice: str, *, side_by_side: bool) -> DeliveryErrors:
+        """Of the people who chose this, among others who chose otherwise or all alike."""
+        if choice not in CHOICES:
+            raise NotMeasuredError(f"people who choose {choice}")
+        evolve = SIDE_BY_SIDE if side_by_side else CHOICES[choice]
+        rows = self._counted.rows("delivery_by_node", workload="notifications", evolve=evolve)
+        if side_by_side:  # choices are given to entities in turn
+            turn = list(CHOICES).index(choice)
+            rows = [row for row in rows if row["node"] % len(CHOICES) == turn]
+        return _sum_errors(rows)
+
+    def chosen_evaluations(self, evolve: str) -> float:
+        """In a second, by all brokers together, whatever people choose."""
+        chosen = {"workload": "notifications", "evolve": evolve}
+        rows = self._counted.rows("evaluations_by_second", **chosen)
+        seconds = sum(run.seconds for run in self._counted.runs(**chosen))
+        counted = sum(row["evaluations"] for row in rows if row["second"] < row["seconds"])
+        return float(counted / seconds)
 
     def movement(self, design: str, **settings: Any) -> EvolutionTimes:
         rows = self._rows("movement_by_second", design, settings)
@@ -126,3 +155,9 @@ class EvolvingMeasures(PaperMeasures):
         """Of each seed's movement: publications, interests, and a number for all of it."""
         rows = self._rows("movements", design, settings)
         return [(row["publications"], row["interests"], row["fingerprint"]) for row in rows]
+
+
+def _sum_errors(rows: Iterable[Mapping[str, Any]]) -> DeliveryErrors:
+    counts = [(row["expected"], row["missed"], row["spurious"]) for row in rows]
+    expected, missed, spurious = (sum(column) for column in zip(*counts, strict=True))
+    return DeliveryErrors(missed / max(1, expected), spurious / max(1, expected), expected)

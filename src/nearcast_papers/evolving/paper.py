@@ -19,6 +19,9 @@ CAPTIONS = {
     " (PES, CLEES), for a publication (LEES), for an index of a slice of time or a candidate in"
     " it (swept).",
     "crossover": "The same, by how many publications come between two evolutions.",
+    "notifications": "Ours: people on their way hear of offers near them (section 1), and say how"
+    " brokers follow their areas: all in one way, or a quarter of them in each, side by side in the"
+    " same brokers.",
     "clocks": "Ours: a moment that travels with what is said, or one that each broker takes from"
     " its own clock when it hears of it.",
 }
@@ -37,6 +40,7 @@ DRAWINGS = {
     "saving": figures.draw_saving,
     "evaluations": figures.draw_evaluations,
     "crossover": figures.draw_crossover,
+    "notifications": figures.draw_notifications,
     "clocks": figures.draw_clocks,
 }
 ALL_CLAIMS = sorted(
@@ -51,6 +55,7 @@ PAPER = make_paper(
     scenarios,
     (
         delivery.delivery_totals,
+        delivery.delivery_by_node,
         jobs.words_by_second,
         jobs.evaluations_by_second,
         jobs.movement_by_second,

@@ -2,7 +2,8 @@
 
 Designs are those of section 4 (PES, LEES, CLEES), our own engine, and those that the demonstration
 compares with (section 5): repeated re-subscription, a topic per tile, a topic per object; and
-parametric subscriptions. There are no heartbeats, because nothing fails here.
+parametric subscriptions. Notifications have the choices of subscribers instead, alone and side by
+side in one network. There are no heartbeats, because nothing fails here.
 """
 
 from collections.abc import Iterator
@@ -34,6 +35,13 @@ SKEWS_MS, MORE_SKEWS_MS = (0.0, 500.0), (0.0, 50.0, 100.0, 200.0, 350.0, 500.0)
 # Whose clock says when an interest was submitted, and when a publication is matched.
 CLOCKS = (("travels", "publication"), ("arrival", "publication"), ("arrival", "arrival"))
 CLOCK_LATENCY_MS = 50.0  # where clocks are skewed
+# How people on their way have brokers follow their areas: all alike, or each its own way.
+CHOICES = {
+    "periodic": "periodic:0.5", "lazy": "lazy", "cached": "cached:0.2", "swept": "swept",
+}  # fmt: skip
+SIDE_BY_SIDE = ",".join(CHOICES.values())
+PEOPLE, OFFERS = 100, 5.0  # people and shops, and offers of a shop in a second
+MORE_SEEDS = tuple(range(1, 11))
 SAMPLED_ONCE = 1e9  # ms: positions are recorded at the beginning, and never again
 
 
@@ -71,7 +79,10 @@ def scenario(
 
 
 def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
-    for seed in SEEDS if full else SEEDS[:1]:
+    seeds: tuple[int, ...] = SEEDS if full else SEEDS[:1]
+    if figure == "notifications":  # offers that are near are few
+        seeds = MORE_SEEDS if full else SEEDS
+    for seed in seeds:
         yield from of_seed(figure, full, seed)
 
 
@@ -107,6 +118,9 @@ def of_seed(figure: str, full: bool, seed: int) -> Iterator[Scenario]:
                     design, nodes=FEW, brokers=1, rate=1e-6, pickups=pickups,
                     interval_ms=SHORT_MS, **usual,
                 )  # fmt: skip
+        case "notifications":
+            for evolve in (*CHOICES.values(), SIDE_BY_SIDE):
+                yield notifying(evolve, **usual)
         case "clocks":
             latencies = MORE_LATENCIES_MS if full else LATENCIES_MS
             for latency, clocks in product(latencies, CLOCKS):
@@ -117,6 +131,10 @@ def of_seed(figure: str, full: bool, seed: int) -> Iterator[Scenario]:
 
 def trading(design: str, **usual: Any) -> Scenario:
     return scenario(design, "trading", nodes=TRADERS, **usual)
+
+
+def notifying(evolve: str, **usual: Any) -> Scenario:
+    return scenario("swept", "notifications", nodes=PEOPLE, rate=OFFERS, evolve=evolve, **usual)
 
 
 def clocked(clocks: tuple[str, str], latency_ms: float, skew_ms: float, **usual: Any) -> Scenario:
