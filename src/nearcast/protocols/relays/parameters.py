@@ -23,7 +23,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Milliseconds for which what is passed on waits for company in its packet, 0 to 1,000; packets
     # become fewer and latency grows.
     hold_ms: float = 40.0
-    # on or off: are updates compressed? They have a tenth to a quarter less bytes, signed a tenth.
+    # on or off: are updates compressed? They lose a fifth to a third of their bytes, signed a
+    # tenth to a fifth.
     compress: str = "off"
     # Weights of cost factors, 0 to 1e6 ([Lehn] IV-A): utilisation of the sender and of the
     # forwarder, latency, queueing, chance that a forwarder fails, effort for subscriptions that may
