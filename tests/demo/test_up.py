@@ -13,7 +13,6 @@ import pytest
 
 from nearcast.cli.main import main
 from nearcast.trace.validate import validate
-from support.examples import choices
 from support.fork_server import fork_server
 from support.monitor_processes import started
 from support.snapshot_reader import read
@@ -57,13 +56,12 @@ def test_up_without_bots_is_a_node_with_a_page(tmp_path: Path) -> None:
         assert b'"game":false' in fetched(f"{world.page}monitor/about")
 
 
-@choices(
-    "overlay, link",
+@pytest.mark.parametrize(
+    ("overlay", "link"),
     [
         ("psense", "tls"), ("von", "quic"), ("vso", "tls"), ("client-server", "tls"),
-        ("drtree", "tls"), ("brokers", "tls"),
+        ("drtree", "tls"), ("brokers", "tls"), ("relays", "tls"),
     ],
-    [("relays", "tls")],  # which take longest to be ready
 )  # fmt: skip
 def test_planetpi4_is_flown_in_any_overlay_and_each_peer_knows_who_is_in_sight(
     overlay: str, link: str
