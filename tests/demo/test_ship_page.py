@@ -104,6 +104,7 @@ def test_bots_are_drawn_at_their_predicted_place_and_can_be_hit(flight: Flight) 
     seen = "[...nearcast.game.otherShips.current(nearcast.client.now())].length"
     flight.until(lambda: flight.page.evaluate(beside) >= 0 and flight.page.evaluate(seen) > 0)
     flight.until(lambda: "ships in sight" in flight.text("#summary"))
+    flight.until(lambda: "· accuracy " in flight.text("#summary"))
     reckoned = "nearcast.game.otherShips.differences"
     flight.until(lambda: flight.page.evaluate(beside) > 60)
     # Bots that stood still with this machine come in leaps at first, and nothing foresees those.

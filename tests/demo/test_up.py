@@ -56,26 +56,38 @@ def test_up_without_bots_is_a_node_with_a_page(tmp_path: Path) -> None:
         assert b'"game":false' in fetched(f"{world.page}monitor/about")
 
 
-@pytest.mark.parametrize("overlay", ["psense", "von", "vso", "client-server"])
+@pytest.mark.parametrize(
+    ("overlay", "link"),
+    [
+        ("psense", "tls"), ("von", "quic"), ("vso", "tls"), ("client-server", "tls"),
+        ("drtree", "tls"), ("brokers", "tls"), ("relays", "tls"),
+    ],
+)  # fmt: skip
 def test_planetpi4_is_flown_in_any_overlay_and_each_peer_knows_who_is_in_sight(
-    overlay: str,
+    overlay: str, link: str
 ) -> None:
     with started(
-        "up", "--game", "planetpi4", "--overlay", overlay, "--port", "0", "--bots", "5"
-    ) as world:
+        "up", "--game", "planetpi4", "--overlay", overlay, "--link", link, "--port", "0",
+        "--bots", "5",
+    ) as world:  # fmt: skip
         assert world.said["overlay"] == overlay
         about = json.loads(fetched(f"{world.page}monitor/about"))
-        assert (about["overlay"], about["servers"] > 0) == (overlay, overlay == "client-server")
+        assert (about["overlay"], about["servers"] > 0) == (
+            overlay, overlay in ("client-server", "brokers"),
+        )  # fmt: skip
         known = 0
         while not known:  # a peer knows a ship that it sees
             ships = json.loads(fetched(f"{world.page}monitor/ships"))
-            assert all(one <= of for one, of in ships["awareness"].values())
-            known = sum(one for one, _ in ships["awareness"].values())
+            seen = ships["awareness"].values()
+            assert all(one <= of and of + wrong <= all_ for one, of, wrong, all_ in seen)
+            known = sum(one for one, *_ in seen)
+        assert 0 < ships["aware"] <= 1 and 0 <= ships["accuracy"] <= 1
 
 
 def test_walkers_play_on_a_node_and_in_no_overlay(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["up", "--overlay", "psense"]) == 2
-    assert "--overlay is for --game planetpi4" in capsys.readouterr().err
+    for option, value in (("--overlay", "psense"), ("--link", "quic")):
+        assert main(["up", option, value]) == 2
+        assert f"{option} is for --game planetpi4" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from nearcast.space.shapes import disc
 from nearcast.transport.address_book import AddressBook, sign_record
 from nearcast.transport.identity import new_identity
 from support.fork_server import fork_server
-from support.peers import PATIENCE_S, SETTINGS, Player, Process, play
+from support.peers import PATIENCE_S, SETTINGS, Player, Process, play, send_around
 
 EVERYBODY = {"x": 0, "y": 0, "r": 50}
 # Small networks that settle soon.
@@ -41,13 +41,14 @@ QUICK: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("overlay", "link"), [("bubblestorm", "quic"), ("psense", "tls"), ("von", "tls")]
+    ("kind", "overlay", "link"),
+    [(Player, "bubblestorm", "quic"), (Player, "psense", "tls"), (Process, "von", "tls")],
 )
 def test_peers_that_know_one_address_find_all_and_miss_nothing(
-    overlay: str, link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[Player], overlay: str, link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SETTINGS, overlay, QUICK[overlay])
-    run(play(Player, overlay, link, 4, tmp_path))
+    run(play(kind, overlay, link, 4, tmp_path))
 
 
 async def until_received(players: list[Player], speaker: Player) -> None:
@@ -64,22 +65,60 @@ async def until_received(players: list[Player], speaker: Player) -> None:
                 return
 
 
+# An area that moves, and in how many ways brokers follow it: subscriptions by number.
+GOING = {"x": -30, "y": 0, "r": 5, "to": [[30, 0]], "speed": 200}
+EVOLVING: dict[int, dict[str, Any]] = {
+    2: {"evolve": "periodic", "interval": 0.1},
+    3: {"evolve": "lazy"},
+    4: {"evolve": "cached", "threshold": 0.1},
+    5: {"evolve": "swept"},
+}
+
+
+async def until_areas_have_arrived(players: list[Player]) -> None:
+    """All but the first have such subscriptions. Nothing beside the way is for them."""
+    first, *others = players
+    for player in others:
+        for number, options in EVOLVING.items():
+            player.say("subscribe", subscription=number, area=GOING, **options)
+
+    def found(payload: str) -> list[set[int]]:
+        messages = [
+            [m for m in player.of("message") if m["payload"] == payload] for player in others
+        ]
+        return [{to for m in received for to in m["to"]} for received in messages]
+
+    async with asyncio.timeout(PATIENCE_S):
+        while any(numbers < {1, *EVOLVING} for numbers in found("at its end")):
+            first.say("publish", x=0, y=8, payload="beside")
+            first.say("publish", x=30, y=3, payload="at its end")
+            await asyncio.sleep(0.1)
+    assert all(numbers <= {1} for numbers in found("beside"))
+    assert not any(player.of("error") for player in players)
+
+
 def test_brokers_come_up_beside_each_other_and_clients_attach_to_any() -> None:
+    """Two brokers and four clients, in processes. Brokers follow areas in all ways side by side,
+    and clients send to each other."""
+
     async def story() -> None:
-        first = Player(PeerOptions(overlay="brokers"))
+        settings = {"matcher": "scan", "evolving": "scan"}
+        first = Process(PeerOptions(overlay="brokers", settings=settings))
         await first.begin()
-        second = Player(PeerOptions(join=first.address, serve=True))
+        second = Process(PeerOptions(join=first.address, serve=True))
         await second.begin()
         assert second.address != first.address
-        third = Player(PeerOptions(join=second.address))
+        third = Process(PeerOptions(join=second.address))
         await third.begin()
-        fourth = Player(PeerOptions(join=third.address))  # a client, which knows its broker
+        fourth = Process(PeerOptions(join=third.address))  # a client, which knows its broker
         await fourth.begin()
-        players = [first, second, third, fourth]
+        players: list[Player] = [first, second, third, fourth]
         for player in players:
             player.say("subscribe", subscription=1, area=EVERYBODY)
         for speaker in players:
             await until_received(players, speaker)
+        await until_areas_have_arrived(players)
+        await send_around(players)
         for player in players[::-1]:
             await player.end()
 

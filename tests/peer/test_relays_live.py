@@ -10,7 +10,7 @@ import pytest
 from nearcast.peer.host import run
 from nearcast.peer.peer import PeerOptions, run_peer
 from nearcast.trace.reader import read
-from support.peers import PATIENCE_S, Player, Process, all_done, judge
+from support.peers import PATIENCE_S, Player, Process, all_done, judge, send_around
 
 PEERS = 3
 ON: dict[str, Any] = {"relays": "on", "uplink_min": 900.0, "uplink_max": 1000.0}
@@ -44,12 +44,12 @@ async def settle(players: list[Player], turn: count, number: count) -> None:
                     break
 
 
-async def play(overlay: str, link: str, folder: Path) -> list[Path]:
+async def play(kind: type[Player], overlay: str, link: str, folder: Path) -> list[Path]:
     traces = [folder / str(number) for number in range(PEERS)]
 
     def player(number: int, join: tuple[str, int] | None) -> Player:
         settings = SETTINGS[overlay]
-        return Player(
+        return kind(
             PeerOptions(
                 overlay=overlay, link=link, join=join, trace=traces[number], settings=settings
             )
@@ -69,6 +69,7 @@ async def play(overlay: str, link: str, folder: Path) -> list[Path]:
         await asyncio.sleep(0.05)
     await all_done(players, number)
     await settle(players, turn, number)
+    await send_around(players)
     news = {d["publication"] for p in players for d in p.of("done") if first < d["id"]}
     for one in players[::-1]:
         await one.end()
@@ -81,17 +82,17 @@ def sent(traces: list[Path]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("overlay", "link", "elsewhere"),
+    ("kind", "overlay", "link", "elsewhere"),
     [
-        ("bubblestorm", "quic", "bubblestorm.DirectPublication"),
-        ("von", "tls", "von.PublicationMessage"),
-        ("relays", "tls", "von.PublicationMessage"),
+        (Player, "bubblestorm", "quic", "bubblestorm.DirectPublication"),
+        (Player, "von", "tls", "von.PublicationMessage"),
+        (Process, "relays", "tls", "von.PublicationMessage"),
     ],
 )
 def test_with_relays_on_real_peers_receive_all_and_nothing_twice(
-    overlay: str, link: str, elsewhere: str, tmp_path: Path
+    kind: type[Player], overlay: str, link: str, elsewhere: str, tmp_path: Path
 ) -> None:
-    kinds = sent(run(play(overlay, link, tmp_path)))
+    kinds = sent(run(play(kind, overlay, link, tmp_path)))
     update = "relays.CompressedUpdate" if overlay == "relays" else "relays.Update"
     assert kinds.count(update) >= 10 * PEERS * (PEERS - 1)
     # `all_done` has let each say one thing that is far away from all.

@@ -18,11 +18,13 @@ from support.brute_force import expected
 from support.peer_worlds import PeerWorld, run
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "client-server": {"matcher": "scan"},
     "bubblestorm": {"lambda": 3.0, "gossip_s": 1.0},
     "psense": {"limit": 1_000_000},
     "von": {},
 }
 OVERLAYS = [name for name, kind in PROTOCOLS.items() if OverlayOffer.RATES in kind.offers]
+PEERS = [name for name in OVERLAYS if name != "client-server"]  # without a server that withholds
 SUBSCRIBER, NEAR, MEDIUM, FAR, OUTER = 1, 2, 3, 4, 5
 PLACES = {SUBSCRIBER: 0.0, NEAR: 10.0, MEDIUM: 50.0, FAR: 80.0, OUTER: 95.0}
 RATES = ((70.0, 1.0), (40.0, 5.0), (90.0, 0.0))  # in any order
@@ -95,7 +97,7 @@ def test_a_subscriber_gets_what_its_rates_allow_and_no_more_is_sent(overlay: str
     in_vain = sum(row["node"] == SUBSCRIBER for row in notes)
     assert in_vain <= 6 * (1 + PUBLISHED_S * SECOND // VALID)
     told = sum(row["kind"] == UpdateRates.kind for row in trace.table("messages").to_pylist())
-    assert 3 <= told <= in_vain + 3
+    assert 3 <= told <= in_vain + 3 or (overlay not in PEERS and told == in_vain == 0)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -140,7 +142,7 @@ def test_an_area_that_moves_has_rates_at_every_distance() -> None:
     assert sum(row["node"] != SUBSCRIBER for row in notes) > 4 * 20, "by publishers"
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", PEERS)
 def test_rates_of_strangers_are_not_followed_and_impossible_ones_not_read(overlay: str) -> None:
     world = RatedWorld(overlay)
     peer = world.simulation.nodes[NEAR]

@@ -1,6 +1,7 @@
 """A page in JavaScript takes part in an overlay: through a WebSocket, by a peer of its own."""
 
 import asyncio
+import json
 from typing import Any
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
@@ -8,10 +9,12 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 import nearcast
 from nearcast.client_protocol import messages
 from nearcast.peer.host import run
-from nearcast.peer.peer import PeerOptions
+from nearcast.peer.peer import PeerOptions, parse_address
 from nearcast.server.peer_gateway import serve_overlay_clients
 from nearcast.space.shapes import disc
+from support.fork_server import fork_server
 from support.javascript import in_node
+from support.peers import Process
 
 PATIENCE_S = 180.0
 PROGRAM = """
@@ -49,6 +52,34 @@ EVOLVING = """
       tell(message.payload);
       break;
     }
+    me.close();
+"""
+ALL_THAT_A_PAGE_DOES = """
+    const me = await nc.connect(url, { name: "js" });
+    tell(me.entity);
+    const area = { x: 0, y: 0, r: 100 };
+    const timer = setInterval(() => me.publish({ x: 1, y: 2 }, { js: ["ä", 1.5] }), 100);
+    const everything = await me.subscribe(area);
+    let other = -1;
+    for await (const message of everything) {
+      other = message.from;
+      if (message.payload === "far") break;
+    }
+    await everything.unsubscribe();
+    const some = await me.subscribe(area, { rates: [[50, 0]] });
+    const payloads = [];
+    while (payloads.length < 5) payloads.push((await some.messages.next()).value.payload);
+    tell(payloads);
+    let near = [];
+    while (!near.length) near = await me.nearby({ x: 80, y: 0, r: 100 });
+    tell(near.map(({ entity }) => entity));
+    const refusal = (why) => [why instanceof nc.Refused, why.message];
+    tell(await me.subscribe(area, { watch: true }).catch(refusal));
+    tell(await me.send("ann").catch(refusal));
+    await me.send(other, { to: ["you", 2.5] });
+    const { value } = await me.directMessages().next();
+    tell([value.from, value.payload]);
+    clearInterval(timer);
     me.close();
 """
 PSENSE = PeerOptions(overlay="psense", settings={"round_ms": 100.0, "limit": 100_000})
@@ -100,6 +131,56 @@ def test_javascript_and_python_meet_in_an_overlay() -> None:
             assert refusal.startswith("psense does not offer presence in an area (`watch`);")
             assert received[-1] == "heard you"
         await gateway.end()
+
+    run(story())
+
+
+async def gateway_process(overlay: str, **settings: Any) -> tuple[asyncio.subprocess.Process, Any]:
+    """`nearcast peer --websocket`, and what it tells when it is ready."""
+    chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    arguments = ["--overlay", overlay, "--websocket", "0", "--json", *chosen]
+    process = await asyncio.create_subprocess_exec(
+        fork_server(), "peer", *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    return process, json.loads(await process.stdout.readline())
+
+
+def test_a_page_a_peer_and_the_program_between_them_are_processes() -> None:
+    """Publications, rates, direct messages both ways, `nearby`, and refusals."""
+
+    async def story() -> None:
+        gateway, where = await gateway_process(
+            "bubblestorm", gossip_s=1.0, round_ms=250.0, **{"lambda": 3.0}
+        )
+        player = Process(PeerOptions(join=parse_address(where["join"])))
+        await player.begin()
+        player.say("subscribe", subscription=1, area={"x": 80, "y": 0, "r": 100})
+        (mine,) = player.of("welcome")
+        page = asyncio.ensure_future(
+            in_node(ALL_THAT_A_PAGE_DOES, where["websocket"], patience_s=PATIENCE_S)
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            while not player.of("direct"):
+                assert not page.done(), page.result()
+                player.say("publish", x=80, y=0, payload="far")
+                player.say("publish", x=30, y=0, payload="near")
+                await asyncio.wait([page], timeout=0.1)
+        (direct,) = player.of("direct")
+        player.say("send", to=direct["from"], payload="to the page", id=7)
+        entity, payloads, near, watch, name, answer = await page
+        assert direct["payload"] == {"to": ["you", 2.5]} and direct["from"] == entity
+        assert payloads == ["near"] * 5
+        assert mine["entity"] in near
+        assert watch[0] and "does not offer presence in an area (`watch`)" in watch[1]
+        assert name == [True, "entities of an overlay have no names: send to a number"]
+        assert answer == [mine["entity"], "to the page"]
+        await player.until(lambda: any(done["id"] == 7 for done in player.of("done")))
+        heard = [message for message in player.of("message") if message["from"] == entity]
+        assert heard[0]["payload"] == {"js": ["ä", 1.5]}
+        await player.end()
+        gateway.terminate()
+        assert await asyncio.wait_for(gateway.wait(), PATIENCE_S) == 0
 
     run(story())
 

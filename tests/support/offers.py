@@ -2,10 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from math import hypot
 from typing import Any, TypeAlias
 
+import pytest
+
 from nearcast.client.client import Client
+from nearcast.client.received import Entity
 from nearcast.client.subscription import Subscription
+from nearcast.errors import Refused
+from nearcast.peer.peer_link import PeerLink
 from nearcast.protocols.offers import OverlayOffer
 from nearcast.space.earth_shapes import earth_disc, earth_point
 from nearcast.space.motion import Moving, path
@@ -151,8 +157,24 @@ async def try_retained_states(client: Client, _: Sequence[Client]) -> None:
     await client.withdraw()
 
 
-async def try_nearby(client: Client, _: Sequence[Client]) -> None:
-    assert await client.nearby(disc(0, 0, 10)) == []
+async def try_nearby(client: Client, others: Sequence[Client]) -> None:
+    """A node lists states that are retained; a peer lists whom it knows."""
+    subscription = await client.subscribe(disc(0, 0, 20))
+    options = {"retain": not isinstance(client._first_link, PeerLink)}
+    near: list[Entity] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while {entity.entity for entity in near} != {other.entity for other in others}:
+            for other in others:
+                await other.publish(point(2, 1), **options)
+            await asyncio.sleep(0.05)
+            near = await client.nearby(disc(1, 0, 10))
+    away = [hypot(entity.x - 1, entity.y) for entity in near]
+    assert away == sorted(away) and away[-1] <= 10
+    assert len(await client.nearby(disc(1, 0, 10), limit=1)) == 1
+    assert await client.nearby(disc(300, 200, 50)) == []
+    with pytest.raises((Refused, ValueError), match=r"0 or more|from 0 to"):
+        await client.nearby(disc(0, 0, 10), limit=-1)
+    await subscription.unsubscribe()
 
 
 async def _try_subscribing(client: Client, **options: Any) -> None:

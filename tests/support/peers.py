@@ -161,6 +161,19 @@ async def all_done(players: list[Player], number: count) -> None:
         await player.until(lambda p=player, n=last: any(d["id"] == n for d in p.of("done")))
 
 
+async def send_around(players: list[Player]) -> None:
+    """Everybody sends a message to each other one alone, all of whom it has heard before."""
+    names = [player.of("welcome")[0]["entity"] for player in players]
+    for player, name in zip(players, names, strict=True):
+        for other in set(names) - {name}:
+            player.say("send", to=other, payload=[name, "to", other])
+    for player, name in zip(players, names, strict=True):
+        others = sorted(set(names) - {name})
+        await player.until(lambda p=player: len(p.of("direct")) >= len(players) - 1)
+        received = sorted((one["from"], one["payload"]) for one in player.of("direct"))
+        assert received == [(other, [other, "to", name]) for other in others]
+
+
 async def play(
     kind: type[Player],
     overlay: str,
@@ -197,6 +210,7 @@ async def play(
     await publish(players, rng, number)
     await all_done(players, number)
     await settle(players, turn)
+    await send_around(players)
     news = {done["publication"] for player in players for done in player.of("done")}
     for player in players[::-1]:  # who has begun, and may serve, goes last
         await player.end()

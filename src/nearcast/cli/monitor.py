@@ -42,6 +42,10 @@ def add_up(commands: Any) -> Parser:
         help=f"in which planetpi4 is flown: {', '.join(PROTOCOLS)} (default bubblestorm)",
     )  # fmt: skip
     add(
+        "--link", choices=("tls", "quic"), metavar="NAME",
+        help="between peers of planetpi4: tls (default) or quic",
+    )  # fmt: skip
+    add(
         "--bots", type=int, metavar="N",
         help="characters (default 300; 0: none) or ships (default 24)",
     )  # fmt: skip
@@ -56,8 +60,9 @@ def add_up(commands: Any) -> Parser:
 def run_up(arguments: argparse.Namespace) -> int:
     keep_pandas_out()
     ships = arguments.game == "planetpi4"
-    if arguments.overlay is not None and not ships:
-        raise ValueError("--overlay is for --game planetpi4; walkers play on a node")
+    for option in ("overlay", "link"):
+        if getattr(arguments, option) is not None and not ships:
+            raise ValueError(f"--{option} is for --game planetpi4; walkers play on a node")
     with telling_of_compilation():
         return _run_ships(arguments) if ships else _run_walkers(arguments)
 
@@ -98,7 +103,10 @@ def _run_ships(arguments: argparse.Namespace) -> int:
 
     bots = DEFAULT_SHIPS if arguments.bots is None else arguments.bots
     overlay = arguments.overlay or "bubblestorm"
-    options = PeerOptions(overlay=overlay, trace=arguments.trace, settings=page_settings(overlay))
+    options = PeerOptions(
+        overlay=overlay, link=arguments.link or "tls", trace=arguments.trace,
+        settings=page_settings(overlay),
+    )  # fmt: skip
 
     def ready(page: str, where: str) -> None:
         if arguments.json:

@@ -167,6 +167,7 @@ def _run_bots(options: "PeerOptions", arguments: argparse.Namespace) -> None:
                 f" {counts.publications:,} publications, {counts.deliveries:,} deliveries,"
                 f" {counts.files} files open, at most {counts.late_ms:.0f} ms late"
                 + ("" if counts.aware is None else f"; ships in sight known: {counts.aware:.1%}")
+                + ("" if counts.accuracy is None else f", accuracy {counts.accuracy:.1%}")
             )
         sys.stdout.flush()
 

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nearcast.demo.live_awareness import ReceivedUpdates, ShipsInSight, known_share
+from nearcast.demo.live_awareness import ReceivedUpdates, ShipsInSight, accuracy, known_share
 from nearcast.demo.planetpi4_live import NO_TEAM, ExternalShips, LiveGameLog, apply_damage
 from nearcast.demo.ship_control import ShipControl
 from nearcast.model.commands import Command, Leave, Publish, Subscribe, Unsubscribe
@@ -102,6 +102,9 @@ class BotCounts(NamedTuple):
     late_ms: float  # by how much a command was late at most, since the last counts
     # Of the ships in the sight of each peer, the share that it knows; None: nobody sees anybody.
     aware: float | None = None
+    # Of all pairs of a peer and another ship, the share where it knows it if and only if it is in
+    # its sight.
+    accuracy: float | None = None
 
 
 def open_files() -> int:
@@ -400,9 +403,11 @@ class PeerBots:
         nodes = [bot.member.node for bot in self.bots]
         known = sum(len(list(node.known(now))) for node in nodes) / len(nodes)
         late, self._late = self._late / 1000, 0
+        awareness = self.awareness()
         return BotCounts(
             max(0, now - self.begins) / SECOND, len(self.host.nodes), self.publications,
-            self.deliveries, known, open_files(), late, known_share(self.awareness()),
+            self.deliveries, known, open_files(), late, known_share(awareness),
+            accuracy(awareness),
         )  # fmt: skip
 
     async def stop(self) -> None:

@@ -56,7 +56,7 @@ class Subscribe(Struct, frozen=True):
     echo: bool = False
     variables: dict[str, float] = {}
     evolution: Evolution | None = None  # for brokers
-    rates: tuple[tuple[float, float], ...] = ()  # for overlays whose peers send to each other
+    rates: tuple[tuple[float, float], ...] = ()  # for overlays that offer them
 
     def __post_init__(self) -> None:
         check_variables(self.variables)

@@ -117,7 +117,9 @@ BOOTSTRAPS: dict[str, Bootstrap] = {
         settings={"gossip_boost": 16.0},
     ),
     "psense": Bootstrap(_with_contacts("psense"), introduce=_introduce_to_contacts),
-    "von": Bootstrap(_with_contacts("von"), introduce=_introduce_to_contacts),
+    # A peer that knows others waits for one of them to let it in. Whoever begins the overlay and
+    # has its first subscription only when others have come would wait for those who wait for it.
+    "von": Bootstrap(_with_contacts("von"), introduce=_introduce_to_contacts, newcomer=5 * SECOND),
     # The gateway may go at any time, and only another matcher can follow it.
     "vso": Bootstrap(_vso_peer, introduce=_introduce_to_vso_peer, settings={"least": 2}),
     # A join ends with a check or two; messages take less than a second.
@@ -126,6 +128,7 @@ BOOTSTRAPS: dict[str, Bootstrap] = {
     "relays": Bootstrap(
         _with_contacts("relays"),
         introduce=_introduce_to_contacts,
+        newcomer=5 * SECOND,
         settings={"directory": "mesh", "compress": "on"},
     ),
     "client-server": Bootstrap(_client, _server),

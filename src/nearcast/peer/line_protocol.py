@@ -7,6 +7,7 @@ MessagePack, whatever their applications read and write.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from math import dist
 from random import Random, SystemRandom
 from typing import Any
 
@@ -23,12 +24,13 @@ from nearcast.errors import Refused
 from nearcast.model import commands
 from nearcast.model.evolution import chosen_evolution
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import NodeId, SubscriptionId
+from nearcast.model.rates import has_centre
+from nearcast.model.subscription import Formula, NodeId, SubscriptionId
 from nearcast.node import DirectPacket
 from nearcast.peer.host import Host
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.offers import OverlayOffer, refuse_missing
-from nearcast.space.shapes import ShapeKind
+from nearcast.space.shapes import ShapeKind, point
 
 
 def unique_ids(rng: Random) -> Iterator[int]:
@@ -208,6 +210,9 @@ class LineProtocol:
         if isinstance(request, messages.SendRequest):
             self._send_direct(host, node, request)
             return
+        if isinstance(request, messages.NearbyRequest):
+            self._list_known(host, node, request)
+            return
         command = self.command(request)
         t = host.obey(node, command)
         if request.id is not None:
@@ -227,6 +232,25 @@ class LineProtocol:
         else:
             if request.id is not None:
                 self._send_notice(messages.DoneNotice(request.id, t, command.message))
+
+    def _list_known(self, host: Host, node: NodeId, request: messages.NearbyRequest) -> None:
+        """Whom the peer knows in an area, where it believes them to be; the closest first."""
+        if self.overlay:
+            refuse_missing(self.overlay, needed_offers(request), PROTOCOLS)
+        if request.channel:
+            raise ValueError("a peer knows where entities are, not their states on channels")
+        if request.limit < 0:
+            raise ValueError(f"limit is 0 or more, not {request.limit}")
+        now = host.now
+        region = region_from_area(request.area).stamped(now)
+        known = sorted(host.nodes[node].known(now))
+        found = [one for one in known if region.touches(point(*one[1]), now)]
+        if not isinstance(region, Formula) and has_centre(region):
+            centre = region.centre(now)
+            found.sort(key=lambda one: dist(centre, one[1]))
+        entities = [messages.EntityState(other, now, *place) for other, place in found]
+        del entities[request.limit :]
+        self._send_notice(messages.NearbyNotice(entities, request.id))
 
     def receive_direct(self, sender: NodeId, packet: DirectPacket) -> None:
         """Another entity has sent this to the application."""

@@ -30,7 +30,9 @@ from nearcast.model.subscription import (
 )
 from nearcast.node import Message, Node, Priority
 from nearcast.protocols.dedup import DeliveredPublications, publication_key
+from nearcast.protocols.offers import PEER_OFFERS, OverlayOffer
 from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
+from nearcast.protocols.update_rates import Rules, ServerRates, rules_of
 from nearcast.space.motion import FOREVER, SECOND, Time
 from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
@@ -43,9 +45,10 @@ class ClientServerMessage(Message, frozen=True):
 
 
 class Interest(ClientServerMessage, frozen=True, tag=1):
-    """A whole subscription, new or sent again."""
+    """A whole subscription, new or sent again, and its update rates."""
 
     subscription: Subscription
+    rates: Rules = ()
 
 
 class Moved(ClientServerMessage, frozen=True, tag=2):
@@ -128,6 +131,7 @@ class CentralServer(Node):
         self.ended: dict[tuple[NodeId, SubscriptionId], Time] = {}
         self.left: dict[NodeId, Time] = {}
         self.tuned: dict[SubscriptionId, Time] = {}
+        self.rates = ServerRates(self)
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
@@ -153,6 +157,8 @@ class CentralServer(Node):
                     self._put(sender, subscription)
                     if isinstance(message, Tuned):
                         self.tuned[subscription.id] = message.t
+                    else:
+                        self.rates.put(subscription.id, message.rates)
             case Cancel(subscription, t):
                 if self.owner.get(subscription, sender) == sender:
                     remember_latest(self.ended, (sender, subscription), t)
@@ -194,7 +200,9 @@ class CentralServer(Node):
         for subscription in wanted:
             by_node.setdefault(self.owner[subscription], []).append(subscription)
         for node, subscriptions in by_node.items():
-            self.out.send(node, Notify(publication, tuple(subscriptions)))
+            due = self.rates.admit(publication, node, subscriptions, self.subscriptions[node])
+            if due:
+                self.out.send(node, Notify(publication, tuple(due)))
 
     def _overtaken(self, sender: NodeId, subscription: Subscription, message: Message) -> bool:
         known = self.subscriptions.get(sender, {}).get(subscription.id)
@@ -215,6 +223,7 @@ class CentralServer(Node):
     def _drop(self, sender: NodeId, subscription: SubscriptionId) -> None:
         if self.subscriptions.get(sender, {}).pop(subscription, None) is not None:
             self.tuned.pop(subscription, None)
+            self.rates.put(subscription, ())
             del self.owner[subscription]
             self.matcher.drop(subscription)
 
@@ -228,6 +237,7 @@ class CentralServerClient(Node):
         self.memory = memory
         self.interests = ActiveInterests()
         self.subscriptions = self.interests.current
+        self.rates: dict[SubscriptionId, Rules] = {}
         self.recent_publishers: dict[NodeId, tuple[Time, Vector]] = {}
         self.delivered = DeliveredPublications()
         # From when until when each subscription is in force: the server, which knows of changes
@@ -254,14 +264,19 @@ class CentralServerClient(Node):
         match command:
             case Subscribe():
                 self.span.setdefault(number, (self.now, FOREVER))  # or it goes on
-                self.out.send(self.server, Interest(self.subscriptions[number]))
+                self.rates[number] = rules_of(command.rates)
+                self._send_interest(number)
             case Move():
                 self.out.send(self.server, Moved(number, self.subscriptions[number].region))
             case Tune():
                 self.out.send(self.server, Tuned(self.subscriptions[number], self.now))
             case Unsubscribe():
                 self.span[number] = (self.span[number][0], self.now)
+                del self.rates[number]
                 self.out.send(self.server, Cancel(number, self.now))
+
+    def _send_interest(self, number: SubscriptionId) -> None:
+        self.out.send(self.server, Interest(self.subscriptions[number], self.rates[number]))
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
@@ -274,7 +289,7 @@ class CentralServerClient(Node):
                     self.recent_publishers[publication.node] = (self.now, (s.x, s.y, s.z))
             case Ask(subscription) if sender == self.server:
                 if subscription in self.subscriptions:
-                    self.out.send(self.server, Interest(self.subscriptions[subscription]))
+                    self._send_interest(subscription)
             case _:
                 self.out.note("ignored", sender)
 
@@ -321,4 +336,6 @@ class ClientServerOverlay:
         )
 
 
-KIND = ProtocolKind(Parameters, CODEC, ClientServerOverlay)
+KIND = ProtocolKind(
+    Parameters, CODEC, ClientServerOverlay, offers=PEER_OFFERS | {OverlayOffer.RATES}
+)

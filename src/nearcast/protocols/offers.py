@@ -42,7 +42,8 @@ class OverlayOffer(Enum):
 
 # A publication reaches every peer whose areas may touch it, and this peer decides by what it is
 # subscribed to. So whatever a subscription can say, every overlay offers. Hosts carry messages from
-# peer to peer (`peer.host`), in whatever overlay. Nobody keeps states.
+# peer to peer (`peer.host`), in whatever overlay. Each node knows others (`Node.known`), neighbours
+# or recent publishers, and hosts list them. Nobody keeps states.
 PEER_OFFERS = frozenset(
     {
         OverlayOffer.AREAS,
@@ -54,6 +55,7 @@ PEER_OFFERS = frozenset(
         OverlayOffer.ECHO,
         OverlayOffer.EXTENTS,
         OverlayOffer.DIRECT,
+        OverlayOffer.NEARBY,
     }
 )
 

@@ -11,11 +11,14 @@ VALID, so nobody has to take it back; one publication in VALID is then sent in v
 measures from its publication to where it knows the subscriber, so it may err by as far as that one
 has moved since.
 
+A server through which all publications go knows the rates with the interests, and withholds what is
+not due itself (`ServerRates`).
+
 What is withheld has a note `withheld` about the publication, with the subscriber as its value.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import hypot
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -25,7 +28,7 @@ from nearcast.model.commands import Subscribe, Unsubscribe
 from nearcast.model.interests import InterestCommand
 from nearcast.model.publication import Publication
 from nearcast.model.rates import NEVER_AGAIN, RULES, Rates, min_interval
-from nearcast.model.subscription import NodeId, SubscriptionId
+from nearcast.model.subscription import NodeId, Region, Subscription, SubscriptionId
 from nearcast.node import Message, Node
 from nearcast.protocols.interests import PeerInterests, ball_around_region
 from nearcast.space.motion import SECOND, Time
@@ -103,7 +106,7 @@ class RateLimits:
             return
         self._mine.pop(command.subscription, None)
         if isinstance(command, Subscribe) and command.rates:
-            self._mine[command.subscription] = _rules(command.rates)
+            self._mine[command.subscription] = rules_of(command.rates)
         self._tell_all()
 
     def admit(
@@ -122,9 +125,7 @@ class RateLimits:
         rules, wanted = self._mine.get(number), self._interests.current(number)
         if rules is None or wanted is None:
             return True
-        area = ball_around_region(wanted.region, publication.t)
-        shape = publication.shape
-        away = 0.0 if area is None else area.away(shape.x, shape.y, shape.z)
+        away = _away(wanted.region, publication)
         return self._delivered.admit((number, publication.node), publication.t, away, rules)
 
     def _wishes(self) -> tuple[tuple[str, Rules], ...]:
@@ -207,5 +208,48 @@ class RateLimits:
         return hypot(x - shape.x, y - shape.y, dz)
 
 
-def _rules(rates: Rates) -> Rules:
+class ServerRates:
+    """What subscribers want less of, at the server that sends each of them all that it gets."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._rules: dict[SubscriptionId, Rules] = {}
+        self._sent = _Latest()
+
+    def put(self, number: SubscriptionId, rules: Rules) -> None:
+        """The subscription has these rules from now on; it may have none."""
+        self._rules.pop(number, None)
+        if rules:
+            self._rules[number] = rules
+
+    def admit(
+        self,
+        publication: Publication,
+        subscriber: NodeId,
+        wanting: list[SubscriptionId],
+        known: Mapping[SubscriptionId, Subscription],
+    ) -> list[SubscriptionId]:
+        """Those of a subscriber's subscriptions whose rates let it through."""
+        if not self._rules:
+            return wanting
+        kept = [number for number in wanting if self._is_due(known[number], publication)]
+        if len(kept) < len(wanting):
+            self._node.out.note("withheld", publication.id, subscriber)
+        return kept
+
+    def _is_due(self, wanted: Subscription, publication: Publication) -> bool:
+        rules = self._rules.get(wanted.id)
+        if rules is None:
+            return True
+        away = _away(wanted.region, publication)
+        return self._sent.admit((wanted.id, publication.node), publication.t, away, rules)
+
+
+def _away(region: Region, publication: Publication) -> float:
+    """How far a publication was from the region's centre; 0 if that has none."""
+    area, shape = ball_around_region(region, publication.t), publication.shape
+    return 0.0 if area is None else area.away(shape.x, shape.y, shape.z)
+
+
+def rules_of(rates: Rates) -> Rules:
     return tuple((beyond, min_interval(most)) for beyond, most in sorted(rates))

@@ -180,9 +180,12 @@ class Game {
   async count() {
     const answer = await ask("monitor/ships");
     this.teams = answer.teams;
-    const [known, inSight] = answer.awareness[this.client.entity] ?? [0, 0];
+    const [known, inSight, wrong] = answer.awareness[this.client.entity] ?? [0, 0, 0];
+    const percent = (share) => `${(100 * share).toFixed(1)} %`;
     this.accuracy = (inSight ? ` · your peer knows ${known} of ${inSight}` : "")
-      + (answer.aware === null ? "" : ` · all peers know ${(100 * answer.aware).toFixed(1)} %`);
+      + (wrong ? `${inSight ? "," : " · your peer knows"} ${wrong} out of sight` : "")
+      + (answer.aware === null ? "" : ` · all peers know ${percent(answer.aware)}`)
+      + (answer.accuracy === null ? "" : ` · accuracy ${percent(answer.accuracy)}`);
     const { plain, reckoned, count } = this.otherShips.differences;
     element("reckoning").textContent = count
       ? `When an update arrives, a ship is on average ${plain.toFixed(1)} units from its last published position `
@@ -193,7 +196,8 @@ class Game {
       + `${this.rules.servers || "no"} server. `
       + `Your own peer is ${this.client.entity}; all that you see was delivered to it. `
       + `A bot knows ${answer.known.toFixed(1)} others on average. A peer knows a ship in its sight if it `
-      + "was delivered an update of it within the last second.";
+      + "was delivered an update of it within the last second. Accuracy is the share of all pairs of a peer and "
+      + "another ship where it knows the ship exactly if that is in its sight.";
   }
 }
 
