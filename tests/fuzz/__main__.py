@@ -10,21 +10,11 @@ import tempfile
 
 import atheris
 
-# Modules with functions that numba compiles, which it could not if they were instrumented.
-COMPILED = [
-    f"nearcast.{name}"
-    for name in (
-        "live.work", "matching.filters", "matching.kernels", "matching.lookup",
-        "matching.machine", "model.predicates",
-        "space.motion", "space.shapes", "protocols.bubblestorm.cache", "protocols.relays.kernels",
-        "protocols.voronoi.audience", "protocols.voronoi.cells", "protocols.voronoi.hearsay",
-        "protocols.voronoi.records",
-    )
-]  # fmt: skip
+from .compiled_modules import compiled_modules
 
 
 def main() -> None:
-    with atheris.instrument_imports(include=["nearcast"], exclude=COMPILED):
+    with atheris.instrument_imports(include=["nearcast"], exclude=compiled_modules()):
         from .targets import CORPUS, TARGETS, corpus
 
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
