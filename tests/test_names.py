@@ -160,3 +160,11 @@ def test_modules_that_the_architecture_names_are_there() -> None:
         path = ROOT.joinpath("src", "nearcast", *name.split("."))
         function = path.parent.with_suffix(".py").exists()  # the last part is in that module
         assert path.is_dir() or path.with_suffix(".py").exists() or function, name
+
+
+def test_no_word_is_twice_in_the_glossary() -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\*\*.*?) \|", glossary, re.MULTILINE)
+    words = [word for row in rows for word in re.findall(r"\*\*(.*?)\*\*", row)]
+    assert len(words) > 60
+    assert [word for word in set(words) if words.count(word) > 1] == []
