@@ -7,6 +7,8 @@ from pathlib import Path
 import geopandas
 import pytest
 
+from nearcast.cli.main import main
+from nearcast.pipeline.movement.files import READERS
 from support.fork_server import fork_server
 
 NOON = 1641211200
@@ -95,3 +97,12 @@ def test_what_cannot_be_exported_gets_one_line(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (code, "")
         assert why in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_the_help_names_every_kind_of_file_that_can_be_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["import", "--help"])
+    said = capsys.readouterr().out
+    assert [name for name in READERS if f"{name}," not in said and f"{name})" not in said] == []

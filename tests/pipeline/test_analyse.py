@@ -23,6 +23,7 @@ from nearcast.pipeline.analyse import (
     Tables,
     select_jobs,
 )
+from nearcast.pipeline.group_names import GROUP_NAMES
 from support.small_traces import a_bit_of_everything, write_trace
 
 
@@ -33,6 +34,12 @@ def test_tables_are_selected_by_name_or_group_and_stay_in_order() -> None:
     both = [job.__name__ for job in select_jobs(["traffic_by_kind", "popularity", "popularity"])]
     assert both == ["popularity", "traffic_by_kind"]
     assert select_jobs(list(GROUPS)) == JOBS
+
+
+def test_groups_are_named_where_help_and_guide_name_them() -> None:
+    assert tuple(GROUPS) == GROUP_NAMES
+    guide = Path(__file__).parents[2] / "docs" / "how-to" / "record-and-analyse.md"
+    assert f"({', '.join(GROUP_NAMES)})" in guide.read_text("utf-8")
 
 
 @pytest.mark.parametrize("names", ["delivery,wind", "", "delivery,", "delivery; traffic"])

@@ -44,7 +44,7 @@ def add_advise(commands: Any) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
-    add("source", type=path_argument, metavar="TRACE|FILE", help="a recording, also by URI")
+    add("source", type=path_argument, metavar="SOURCE", help="a trace or a file of fixes, or a URI")
     add("--budget", type=float, default=10.0, metavar="MINUTES", help="in all (default 10)")
     add(
         "--out",

@@ -16,6 +16,7 @@ from nearcast.cli.common import (
     write_lines,
 )
 from nearcast.extras import keep_pandas_out
+from nearcast.pipeline.group_names import GROUP_NAMES
 
 if TYPE_CHECKING:
     from threading import Event
@@ -52,8 +53,8 @@ def add_analyse(commands: Any) -> Parser:
     add(
         "--only",
         metavar="NAME,...",
-        help="only these result tables, or groups of them: delivery, traffic, awareness, overlay,"
-        " world; the report notes which are absent",
+        help="only these result tables, or groups of them: "
+        f"{', '.join(GROUP_NAMES)}; the report notes which are absent",
     )
     add("--follow", action="store_true", help="count one trace while it grows, until it ends")
     add_spark_options(command)

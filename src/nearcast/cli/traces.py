@@ -54,7 +54,8 @@ def add_import(commands: Any) -> Parser:
         "import",
         help="turn recorded movement into a trace",
         description="CSV or Parquet with columns t (seconds), entity, x, y[, z]; or, on Earth, with"
-        " latitude and longitude; GPX; AIS (.nmea, .ais, .txt, .log); OpenSky's states (.json)."
+        " latitude and longitude, GeoParquet, GeoJSON tracks (.geojson), GPX (.gpx), OpenSky's"
+        " states (.json, .jsonl, .ndjson), AIS (.nmea, .ais, .aivdm, .txt, .log)."
         " Every fix moves the entity's area of interest there and publishes its position.",
     )
     add = command.add_argument
