@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         great_circle_path,
     )
     from nearcast.space.geojson import geojson_from_shape, shape_from_geojson
-    from nearcast.space.motion import Moving, Path, line, path
+    from nearcast.space.motion import SECOND, Moving, Path, line, path
     from nearcast.space.outline_shapes import (
         corridor,
         earth_corridor,
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Busy", "Client", "ClosedError", "DirectMessage", "Disconnected", "DroppedNotice", "Entered",
-    "Entity", "ErrorNotice", "FenceEvent", "FormulaError", "HandedOver", "InvalidRequestError",
-    "JoinError", "Left", "Message", "Moving", "NearcastError", "NotOfferedError", "Path",
-    "Reconnected", "Refused", "Shape", "Subscription", "TraceError",
+    "SECOND", "Busy", "Client", "ClosedError", "DirectMessage", "Disconnected", "DroppedNotice",
+    "Entered", "Entity", "ErrorNotice", "FenceEvent", "FormulaError", "HandedOver",
+    "InvalidRequestError", "JoinError", "Left", "Message", "Moving", "NearcastError",
+    "NotOfferedError", "Path", "Reconnected", "Refused", "Shape", "Subscription", "TraceError",
     "Unreadable", "WithheldNotice", "World", "ball", "box", "connect", "corridor", "cuboid", "disc",
     "earth_ball", "earth_bounds", "earth_corridor", "earth_disc", "earth_multipolygon",
     "earth_point", "earth_polygon", "earth_sector", "geojson_from_shape", "great_circle_line",
@@ -89,7 +89,7 @@ _MODULES = {
         "great_circle_path",
     ),
     "space.geojson": ("geojson_from_shape", "shape_from_geojson"),
-    "space.motion": ("Moving", "Path", "line", "path"),
+    "space.motion": ("SECOND", "Moving", "Path", "line", "path"),
     "space.outline_shapes": (
         "corridor", "earth_corridor", "earth_multipolygon", "earth_polygon", "earth_sector",
         "multipolygon", "polygon", "sector",
