@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 
 import pytest
 
@@ -19,6 +19,12 @@ EVERYONE = cuboid(0, 0, 0, 1e6, 1e6, 1e6)
 
 async def next_of(subscription: Subscription) -> Message:
     return await asyncio.wait_for(anext(subscription), 10)
+
+
+async def until(met: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not met():
+            await asyncio.sleep(0.005)
 
 
 async def hears(subscription: Subscription, speaker: Client, where: Shape) -> bool:
@@ -215,7 +221,7 @@ async def test_unsubscribing_ends_the_iteration_after_what_had_come(join: Join) 
     alice, bob = await join("alice"), await join("bob")
     here = await alice.subscribe(disc(0, 0, 9))
     await bob.publish(point(0, 0), "before")
-    await asyncio.sleep(0.05)
+    await until(lambda: len(here.messages) == 1)
     await here.unsubscribe()
     await bob.publish(point(0, 0), "after")
     assert [message.payload async for message in here] == ["before"]
@@ -246,8 +252,7 @@ async def test_a_full_inbox_gives_up_the_oldest_and_counts(join: Join) -> None:
     here = await alice.subscribe(disc(0, 0, 9), inbox=3)
     for number in range(10):
         await bob.publish(point(0, 0), number)
-    await asyncio.sleep(0.05)
-    assert here.dropped == 7
+    await until(lambda: here.dropped == 7)
     assert [(await next_of(here)).payload for _ in range(3)] == [7, 8, 9]
 
 

@@ -1,6 +1,5 @@
 """What clients recorded themselves, put into their node's trace: a run judged from end to end."""
 
-import asyncio
 import random
 from pathlib import Path
 
@@ -39,7 +38,12 @@ async def talk(folder: Path) -> None:
             for _ in range(40):
                 await chance.choice(places).move(disc(*chance.choices(range(20), k=2), 8))
                 await chance.choice(clients).publish(point(*chance.choices(range(20), k=2)))
-            await asyncio.sleep(0.2)  # the last message may come after the last answer
+            for place in places:
+                await place.move(disc(10, 10, 40))
+            last = await clients[0].publish(point(10, 10))
+            for place in places:  # the last message may come after the last answer
+                while (await anext(place)).publication != last:
+                    pass
 
 
 def pairs(trace: Path) -> list[tuple[int, int]]:

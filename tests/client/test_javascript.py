@@ -206,6 +206,7 @@ def test_javascript_watches_an_area() -> None:
         for (let number = 0; number < 2; number++) {
           const { value } = await changes.next();
           tell([Object.keys(value), (value.enter ?? value.leave).name, value.gone ?? null]);
+          await me.publish({ x: 999, y: 0 }, "told", { channel: "stage" });
         }
         tell([...here.inside.values()].map((e) => [e.name, e.x, e.payload]));
         tell((await me.nearby({ x: 0, y: 0, r: 50 })).map((e) => e.name));
@@ -223,7 +224,7 @@ def test_javascript_watches_an_area() -> None:
             watching = asyncio.ensure_future(in_node(program, address(service)))
             await asyncio.wait_for(anext(stage), 20)
             await otto.publish(point(1, 1), {"hp": 3}, retain=True)
-            await asyncio.sleep(0.3)
+            await asyncio.wait_for(anext(stage), 20)
             await anna.publish(point(5, 4), "new", retain=True)
             await otto.publish(point(100, 1), {"hp": 2}, retain=True)
             told = await watching

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from nearcast.client.subscription import Subscription
 from nearcast.space.motion import SECOND, Moving, line
 from nearcast.space.shapes import ball, box, disc, point
 from nearcast.trace import reader
+from nearcast.trace.recorder import Recorder
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
 from support.join_targets import run
@@ -91,17 +93,31 @@ def test_a_world_that_ends_ends_its_clients_and_its_trace(tmp_path: Path) -> Non
     assert reader.read(tmp_path / "trace", "notes").column("fact").to_pylist().count("left") == 2
 
 
-def test_a_world_records_where_everybody_is_once_a_second(tmp_path: Path) -> None:
+def test_a_world_records_where_everybody_is_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[tuple[int, ...]] = []
+    record = Recorder.position
+
+    def noted(recorder: Recorder, t: int, *position: Any) -> None:
+        recorded.append(position)
+        record(recorder, t, *position)
+
+    monkeypatch.setattr(Recorder, "position", noted)
+
     async def story() -> None:
         async with nearcast.World(trace=tmp_path / "trace") as world:
             alice, bob = await world.join("alice"), await world.join("bob")
             await alice.publish(point(1, 2, 3), retain=True)
             await bob.publish(point(4, 5))
-            await asyncio.sleep(1.3)
+            while len(recorded) < 2:
+                await asyncio.sleep(0.01)
 
     run(story())
     rows = reader.read(tmp_path / "trace", "positions").to_pylist()
-    assert [(row["node"], row["x"], row["y"], row["z"]) for row in rows] == [(1, 1, 2, 3)]
+    assert [(row["node"], row["x"], row["y"], row["z"]) for row in rows] == recorded
+    assert set(recorded) == {(1, 1, 2, 3)}
+    assert len({row["t"] for row in rows}) == len(rows)
 
 
 def test_who_leaves_while_a_word_is_on_its_way_is_no_trouble() -> None:

@@ -202,9 +202,11 @@ async def run_clients(
     await asyncio.gather(
         *(publish_and_move(v, Random(f"{seed} {n}"), seconds, rate) for n, v in enumerate(clients))
     )
-    for client in clients:  # answered after everything that was published before it
-        await client.ask(messages.PublishRequest, 1e9, 1e9)
-    await asyncio.sleep(0.2)
+    # An answer comes when all is sent out that its client published; the next one, after all that
+    # was sent to that client until then.
+    for _ in range(2):
+        for client in clients:
+            await client.ask(messages.PublishRequest, 1e9, 1e9)
     return clients
 
 
