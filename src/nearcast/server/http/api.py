@@ -69,7 +69,8 @@ class HttpApi:
         self.routes.add_under("GET", FENCES, self.guarded(self._fences))
         self.routes.add("GET", "/fences", self._fence_sets)
         self.routes.allow_body(FENCES, self._most_fence_bytes)
-        self.routes.add_file("/nearcast.js", JAVASCRIPT)
+        # Any page may load it, as a classic script; a module needs to be told so.
+        self.routes.add_file("/nearcast.js", JAVASCRIPT, (("Access-Control-Allow-Origin", "*"),))
 
     def guarded(self, route: Route, role: Role = "read") -> Route:
         """The same for those whose token allows it, and not for pages from elsewhere. It tells of

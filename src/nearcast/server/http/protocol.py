@@ -84,7 +84,7 @@ def error_response(status: int, reason: str, headers: Headers = ()) -> HttpRespo
     return HttpResponse(msgspec.json.encode({"error": reason}) + b"\n", status, headers=headers)
 
 
-def file_response(path: Path) -> HttpResponse:
+def file_response(path: Path, headers: Headers = ()) -> HttpResponse:
     """A file as it is now; its kind is known by its name."""
     try:
         about = path.stat()
@@ -96,7 +96,7 @@ def file_response(path: Path) -> HttpResponse:
     except OSError:
         raise HttpError(404, f"there is no {path.name[:100]}") from None
     kind = "text/javascript" if path.suffix in (".js", ".mjs") else guess_type(path.name)[0]
-    return HttpResponse(body, 200, f"{kind or 'application/octet-stream'}", (_FRESH,))
+    return HttpResponse(body, 200, f"{kind or 'application/octet-stream'}", (_FRESH, *headers))
 
 
 _FRESH = ("Cache-Control", "no-cache")
@@ -129,8 +129,8 @@ class HttpRoutes:
         """For every path that begins with `prefix`, like "/things/", and goes on."""
         self._under[method, prefix] = route
 
-    def add_file(self, path: str, where: Path) -> None:
-        self.add("GET", path, lambda _: file_response(where))
+    def add_file(self, path: str, where: Path, headers: Headers = ()) -> None:
+        self.add("GET", path, lambda _: file_response(where, headers))
 
     def add_folder(self, prefix: str, where: Path) -> None:
         """The files of a folder under a prefix like "/static/"; nothing outside of it."""
