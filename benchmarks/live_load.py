@@ -15,7 +15,6 @@ import struct
 import sys
 from collections.abc import Iterable
 from time import monotonic, sleep, time
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -101,14 +100,6 @@ def cells(x: float, y: float) -> set[tuple[int, int]]:
 
 def topic(cell: tuple[int, int]) -> bytes:
     return b"cell.%d.%d" % (cell[0] + 500, cell[1] + 500)
-
-
-class Speech(Protocol):
-    """How one client speaks to one kind of server."""
-
-    def hello(self) -> bytes: ...
-    def listen(self, wanted: set[tuple[int, int]], had: set[tuple[int, int]]) -> bytes: ...
-    def publish(self, x: float, y: float, payload: bytes) -> bytes: ...
 
 
 class Nearcast:

@@ -21,8 +21,9 @@ from nearcast.fences.events import (
     fixes_of,
     in_order,
 )
-from nearcast.fences.fence_state import FenceEngine, events_of_history
+from nearcast.fences.fence_state import FenceEngine
 from support.examples import examples
+from support.fence_histories import events_of_history
 from support.fence_oracle import Disc, Fix, Polygon, Told, fix_events, pair_events, transitions
 from support.fence_worlds import (
     areas,

@@ -18,8 +18,6 @@ from nearcast.transport.address_book import sign_record
 from nearcast.transport.identity import Identity, new_identity
 from nearcast.transport.links import (
     HELLO,
-    MESSAGE,
-    RECORDS,
     CallerHello,
     Link,
     LinkTransport,
@@ -238,24 +236,6 @@ async def _links(data: bytes) -> None:
     await transport.close()
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
-
-
-def seeds_of_links() -> list[bytes]:
-    """Cards, a message, and a greeting that proves nothing."""
-    _, other = identities()
-    card = sign_record(other, "127.0.0.1", 9, 1)
-    cards = b"".join(make_frame(RECORDS, msgspec.msgpack.encode([card])))
-    message = b"".join(make_frame(MESSAGE, b"hello"))
-    greeting = b"".join(make_frame(HELLO, msgspec.msgpack.encode(CallerHello(card, b"x" * 64))))
-    deep = b"\x91" * 3_000  # beyond the fields that there are
-    for_greeting = b"\x93" + msgspec.msgpack.encode(card) + b"\xc4\x00" + deep
-    for_cards = b"\x91\x97" + msgspec.msgpack.encode(card)[1:] + deep
-    return [
-        b"\x00\xff" + greeting, b"\x01\xff" + cards + message, b"\x02\xff" + cards + message,
-        b"\x00\xff" + b"".join(make_frame(HELLO, for_greeting)),
-        b"\x01\xff" + b"".join(make_frame(RECORDS, for_cards)),
-        b"\x02\xff" + b"".join(make_frame(RECORDS, for_cards)),
-    ]  # fmt: skip
 
 
 class Door:

@@ -22,11 +22,10 @@ from nearcast.model.expressions import (
     Value,
     Variable,
     evaluator,
-    parse_expression,
     walk,
 )
 from support.examples import examples
-from support.expression_strategies import substitute
+from support.expression_strategies import parse_expression, substitute
 
 Q = frozenset({"q"})
 T = Variable("t")

@@ -13,7 +13,6 @@ from nearcast.model.expressions import (
     Number,
     Variable,
     evaluator,
-    parse_expression,
 )
 from nearcast.model.intervals import (
     UNBOUNDED,
@@ -24,7 +23,7 @@ from nearcast.model.intervals import (
 )
 from nearcast.model.predicates import box_at, parse
 from support.examples import examples
-from support.expression_strategies import SECONDS, TREES
+from support.expression_strategies import SECONDS, TREES, parse_expression
 
 
 @examples(400)

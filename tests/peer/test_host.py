@@ -24,6 +24,7 @@ from nearcast.trace.sinks import MemoryTrace
 from nearcast.transport.identity import new_identity
 from nearcast.transport.loopback import LoopbackNetwork, LoopbackTransport
 from nearcast.wire import Codec
+from support.recorders import rows_held
 from support.transports import ALL, Net
 
 
@@ -463,7 +464,7 @@ def test_the_same_script_leaves_the_same_trace_as_in_the_simulator(kind):
     for role, command in SCRIPT:
         simulation.obey(role, command)
         simulation.run(simulation.now + SECOND)
-        rows.append(recorder.rows_held)
+        rows.append(rows_held(recorder))
     recorder.close()
     names = tuple(new_identity(serves=role == 0) for role in range(4))
 
@@ -474,10 +475,10 @@ def test_the_same_script_leaves_the_same_trace_as_in_the_simulator(kind):
         for node, transport in zip(nodes, transports, strict=True):
             await stage.host.start(node, transport)
         await net.acquaint(*transports)
-        joined = stage.recorder.rows_held
+        joined = rows_held(stage.recorder)
         for (role, command), so_many in zip(SCRIPT, rows, strict=True):
             stage.host.obey(nodes[role].id, command)
-            await stage.until(lambda: stage.recorder.rows_held >= joined + so_many)  # noqa: B023
+            await stage.until(lambda: rows_held(stage.recorder) >= joined + so_many)  # noqa: B023
         stage.recorder.flush()
         await stage.host.stop()
         return stage.sink

@@ -16,7 +16,6 @@ from nearcast.sim.checkers import (
     DeliveredOnce,
     InvariantChecker,
     NotBeforePublished,
-    PublisherOrder,
 )
 from nearcast.sim.network import ConstantDelay
 from nearcast.sim.simulation import Simulation
@@ -26,6 +25,7 @@ from nearcast.trace.reader import digest
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.wire import Codec
+from support.publisher_order import PublisherOrder
 
 
 def make_publication(number: int, node: int = 1, t: int = 0) -> Publication:

@@ -8,7 +8,7 @@ import pytest
 
 from nearcast.matching import EXACT
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished, PublisherOrder
+from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished
 from nearcast.sim.run import simulate
 from nearcast.sim.world import SimulatedWorld
 from nearcast.trace import reader
@@ -16,6 +16,7 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
+from support.publisher_order import PublisherOrder
 
 WORLDS: list[tuple[str, dict[str, object]]] = [
     *(("hotspots", {"hotspots": heat, "rate": 2.0}) for heat in ("cold", "warm", "hot", "burning")),

@@ -7,7 +7,14 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nearcast.model.expressions import Arithmetic, Call, Number, Variable
+from nearcast.model.expressions import (
+    Arithmetic,
+    Call,
+    Expression,
+    ExpressionParser,
+    Number,
+    Variable,
+)
 from nearcast.model.predicates import Predicates
 
 
@@ -56,3 +63,11 @@ def calls(parts: st.SearchStrategy[Arithmetic]) -> st.SearchStrategy[Arithmetic]
 
 TREES = st.recursive(LEAVES, calls, max_leaves=8)
 SECONDS = st.one_of(st.integers(0, 12).map(float), st.floats(0, 1e3), st.floats(0, 9e9))
+
+
+def parse_expression(text: str, variables: frozenset[str] = frozenset()) -> Expression:
+    """The tree of one expression in which `t` and `variables` may occur; or FormulaError."""
+    parser = ExpressionParser(text, variables)
+    expression = parser.expression()
+    parser.take_kind("end", "the end")
+    return expression

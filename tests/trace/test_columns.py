@@ -14,6 +14,7 @@ from nearcast.trace.recorder import Level, Recorder, is_sampled
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import MemoryTrace
 from support.examples import examples
+from support.recorders import rows_held
 from support.strategies import publications
 
 # Few rows are packed, many stay columns: both sides of that border.
@@ -42,7 +43,7 @@ def test_deliveries_and_notes(blocks: list[tuple[int, int, int]], level: Level) 
         many.delivered(t, 1, first, [5], 3)
         single.delivered(t, 1, first, [5], 3)
     held = sum(2 * size + 1 for _, size, _ in blocks)
-    assert single.rows_held == many.rows_held == held
+    assert rows_held(single) == rows_held(many) == held
     single.close()
     many.close()
     for table in ("deliveries", "notes"):
@@ -132,4 +133,4 @@ def test_nothing_is_kept_at_the_level_none() -> None:
     column = np.arange(600)
     recorder.delivered_many(0, column, column, column, 1)
     recorder.noted_many(0, column, "withheld", column)
-    assert recorder.rows_held == 0
+    assert rows_held(recorder) == 0

@@ -17,6 +17,7 @@ from nearcast.trace.recorder import Level, Recorder, is_sampled
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import MemoryTrace
 from support.examples import examples
+from support.recorders import rows_held
 
 few = st.integers(0, 3)
 numbers = st.integers(0, 40)  # of publications: about half are kept at one in two
@@ -144,4 +145,4 @@ def test_sums_of_a_second_wait_until_it_is_over() -> None:
     assert sink.table("messages").select(["t", "bytes", "copies"]).to_pylist() == [
         {"t": 0, "bytes": 30, "copies": 2}
     ]
-    assert recorder.rows_held == 1
+    assert rows_held(recorder) == 1

@@ -24,13 +24,13 @@ from nearcast.workloads.planetpi4_reckoning import (
     ReceivedUpdate,
     ShipUpdate,
     pack,
-    position_errors,
     predict,
     unpack,
 )
 from nearcast.workloads.planetpi4_rules import TICK, GameEventKind
 from nearcast.workloads.workload import NUMBERS, Scheduled, first_id
 from support.brute_force import delivered, expected
+from support.dead_reckoning import position_errors
 from support.examples import choices, examples
 
 EXAMPLES = examples(10)

@@ -45,7 +45,7 @@ from nearcast.fences.fence_index import COMES, DISAPPEARS, VISIT, FenceIndex, fi
 from nearcast.fences.last_fixes import LastFixes
 from nearcast.fences.moving_fences import MovingFences, PairVisit, place_shape
 from nearcast.fences.visits import NO_PLACE, FenceVisit, due, fire_due, follow_visit, settle_row
-from nearcast.space.motion import LATEST, SECOND, Time
+from nearcast.space.motion import SECOND, Time
 
 _NO_VISITS = np.empty(0, VISIT)
 ONLY = np.zeros(1, np.int64)  # the slot of an area in a table of its own
@@ -401,25 +401,3 @@ def _pairs(rows: Any, visits: Any, areas: Any) -> Any:
     pairs["fence"] = areas["number"][visits["slot"]]
     pairs["entity"] = rows["entity"][visits["row"]]
     return pairs
-
-
-HISTORY_BATCH = 100_000
-
-
-def events_of_history(
-    fixes: FixColumns, fences: FenceColumns, moving: Sequence[Fence] = (), until: Time = LATEST,
-    earth: bool = False,
-) -> FenceEvents:  # fmt: skip
-    """The events of all fixes, sorted by entity and time, up to and including `until`.
-
-    The same as a live engine reports that has all fences from the beginning. Entities do not
-    affect each other, so a history may be cut into parts by entity.
-    """
-    engine = FenceEngine(earth)
-    engine.put_fences(fences, -NEVER)
-    engine.put_moving(moving, -NEVER)
-    found = [
-        engine.fixes(fixes.part(slice(begin, begin + HISTORY_BATCH)))
-        for begin in range(0, len(fixes.entity), HISTORY_BATCH)
-    ]
-    return in_order(np.concatenate([*found, engine.advance(until)]))

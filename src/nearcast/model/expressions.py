@@ -373,11 +373,3 @@ class ExpressionParser:
             if constant is None:
                 raise self.error(f"{_quoted(self.text[start : self.taken])} has no value", start)
         return _Subtree(Call(function, tuple(part.tree for part in parts)), start, depth, constant)
-
-
-def parse_expression(text: str, variables: frozenset[str] = frozenset()) -> Expression:
-    """The tree of one expression in which `t` and `variables` may occur; or FormulaError."""
-    parser = ExpressionParser(text, variables)
-    expression = parser.expression()
-    parser.take_kind("end", "the end")
-    return expression

@@ -77,24 +77,6 @@ class DeliveredOnce(Checker):
         recent[number] = None
 
 
-class PublisherOrder(Checker):
-    """Each subscription gets the publications of one publisher in the order of their making."""
-
-    def __init__(self) -> None:
-        self._latest: dict[tuple[SubscriptionId, NodeId], Time] = {}
-
-    def delivered(
-        self, now: Time, node: NodeId, publication: Publication, subscription: SubscriptionId
-    ) -> None:
-        key = (subscription, publication.node)
-        if publication.t < self._latest.get(key, 0):
-            raise InvariantError(
-                f"at {now} node {node} received publication {publication.id} of {publication.node} "
-                "after a later one"
-            )
-        self._latest[key] = publication.t
-
-
 class NotBeforePublished(Checker):
     """Nothing is delivered before it was published."""
 

@@ -562,10 +562,6 @@ class Recorder:
 
     # What becomes of it.
 
-    @property
-    def rows_held(self) -> int:
-        return sum(map(len, self._rows.values()))
-
     def flush(self) -> None:
         """Hand all gathered rows to the sink, but for the sums of a second that may go on.
 

@@ -32,12 +32,11 @@ ROUNDS = 3
 
 
 class Cost(Struct, frozen=True):
-    """Of one update, and of one handshake; bytes on the wire, both ways."""
+    """Of one update, and the bytes of one handshake; on the wire, both ways."""
 
     bytes: float
     cpu_us: float
     handshake_bytes: float
-    handshake_cpu_us: float
 
 
 def update() -> bytes:
@@ -234,9 +233,6 @@ async def measured(name: str) -> Cost:
     await relay.open(datagrams=name == "QUIC")
     await shaken(link, relay.port)
     handshake = relay.passed / HANDSHAKES
-    began = process_time()
-    await shaken(link, link.port)
-    handshake_cpu = process_time() - began
     await link.call(relay.port)
     await asyncio.sleep(0.05)
     before = relay.passed
@@ -251,7 +247,7 @@ async def measured(name: str) -> Cost:
     await sent(link, TIMED)
     cpu = process_time() - began
     await link.end()
-    return Cost(carried, cpu / TIMED * 1e6, handshake, handshake_cpu / HANDSHAKES * 1e6)
+    return Cost(carried, cpu / TIMED * 1e6, handshake)
 
 
 @cache

@@ -14,13 +14,13 @@ from nearcast.node import Note, Send
 from nearcast.protocols.brokers.ancestors import Ancestors
 from nearcast.protocols.brokers.broker import Broker
 from nearcast.protocols.brokers.interests import EVERYTHING
-from nearcast.protocols.brokers.invariants import find_tree_faults
 from nearcast.protocols.brokers.messages import Bye, Heartbeat, Hello, Interest, Pass
 from nearcast.protocols.brokers.parameters import Parameters
 from nearcast.protocols.brokers.topology import ancestors, line, neighbours, tree
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import point
 from support.broker_network import B, BrokerNetwork
+from support.broker_trees import find_tree_faults
 from support.examples import examples
 
 ALIVE = {"delay": 1_000, "heartbeat_ms": 100.0}

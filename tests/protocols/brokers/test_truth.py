@@ -12,7 +12,7 @@ from nearcast.model.commands import Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.protocols.brokers.interests import EVERYTHING
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished, PublisherOrder
+from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
@@ -21,6 +21,7 @@ from nearcast.trace.sinks import MemoryTrace
 from support.broker_network import BrokerNetwork
 from support.brute_force import Deliveries, delivered, expected
 from support.examples import examples
+from support.publisher_order import PublisherOrder
 from support.strategies import ATTRIBUTES, FORMULAS, TIMES, regions, shapes, subscriptions
 
 ENTITIES = (1, 2, 3, 4)

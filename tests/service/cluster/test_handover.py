@@ -22,7 +22,7 @@ from nearcast.service.cluster.messages import (
 )
 from nearcast.service.cluster.remote_entities import UNCHECKED
 from nearcast.sim.cluster.faults import HANDOVER
-from nearcast.sim.cluster.server_host import ServerHost, SimulatedConnection
+from nearcast.sim.cluster.server_host import Hangup, ServerHost, SimulatedConnection
 from nearcast.space.motion import SECOND, Time
 from support.cluster_scenarios import handover_scenario, run_cluster
 from support.cluster_scripts import ClusterScript
@@ -314,7 +314,7 @@ def test_a_client_that_hangs_up_after_it_was_welcomed_is_given_back_and_then_lea
     walker = story.walker.host
     story.until(lambda: walker.handovers)
     assert walker.connection is not None
-    walker.hang_up(walker.connection)
+    walker.connection.to_server.send(Hangup(), 4)  # behind the back of its core
     story.until(lambda: ClientReturned in story.sent)
     story.crash(story.walker)
     story.check()

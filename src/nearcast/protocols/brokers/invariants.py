@@ -38,22 +38,6 @@ def find_rings(nodes: Mapping[NodeId, Node]) -> list[str]:
     return found
 
 
-def find_tree_faults(nodes: Mapping[NodeId, Node]) -> list[str]:
-    """Where the brokers are not one tree, or a link is known at one end alone."""
-    brokers = {name: node for name, node in nodes.items() if isinstance(node, Broker)}
-    above = chosen_links(nodes)
-    roots = [name for name in brokers if name not in above]
-    faults = find_rings(nodes)
-    if len(roots) != 1:
-        faults.append(f"brokers {sorted(roots)} have nobody above them")
-    linked = {frozenset(pair) for pair in above.items()}
-    for name, broker in brokers.items():
-        for other, link in broker.links.items():
-            if link.theirs and frozenset((name, other)) not in linked:
-                faults.append(f"broker {name} has a link with {other}, which is not of the tree")
-    return faults
-
-
 class NoRing(Invariant):
     """At no moment is a broker above itself."""
 

@@ -177,10 +177,6 @@ class ClientHost:
         request = messages.WithdrawRequest(channel)
         self._apply(self.core.request(self._world.now, request)[1])
 
-    def hang_up(self, connection: SimulatedConnection) -> None:
-        """End a connection, behind the back of its core."""
-        connection.to_server.send(Hangup(), 4)
-
     def wake(self, timer: Timer) -> None:
         """This timer is due now."""
         self._timers.pop(timer, None)
