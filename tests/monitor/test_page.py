@@ -115,6 +115,13 @@ def test_the_character_walks_where_was_clicked_with_one_request(live: Visit) -> 
     assert hypot(x - goal[0], y - goal[1]) < 2, "the node knows it too"
 
 
+STANDS = """() => {
+    const { person } = window.nearcast;
+    const [now, later] = [0, 1e6].map((us) => person.place(person.now() + us));
+    return now.x === later.x && now.y === later.y;
+}"""
+
+
 def test_keys_walk_for_as_long_as_they_are_held(live: Visit) -> None:
     start = live.page.evaluate(ME)
     live.page.locator("#world").focus()
@@ -122,13 +129,8 @@ def test_keys_walk_for_as_long_as_they_are_held(live: Visit) -> None:
     live.until(lambda: live.page.evaluate(ME)["x"] > start["x"] + 15)
     live.page.keyboard.up("ArrowRight")
     live.until(lambda: live.page.evaluate("window.nearcast.person.target") is None)
-
-    def stands() -> bool:
-        here = live.page.evaluate(ME)
-        sleep(0.5)
-        return bool(live.page.evaluate(ME) == here)
-
-    live.until(stands)  # the node's answer sets it back to where it was when the key was let go
+    # The node's answer sets it back to where it was when the key was let go, and there it stands.
+    live.until(lambda: live.page.evaluate(STANDS))
     here = live.page.evaluate(ME)
     assert here["x"] > start["x"]
     assert here["y"] == pytest.approx(start["y"])

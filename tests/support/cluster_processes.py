@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
@@ -31,6 +32,9 @@ from support.fork_server import PIPE, ForkedProcess
 
 NEARCAST = Path(sys.executable).with_name("nearcast")
 START_S = 60.0
+END = "end"  # the channel of last words
+END_S = 300.0  # until all have heard them
+AGAIN_S = 30.0  # after which they are said again
 SIDE = 400.0  # of the world in which clients walk
 
 
@@ -141,6 +145,7 @@ class Walker:
         self.home = url
         self.number = number
         self.heard: list[tuple[int, int, Time]] = []  # who, what, and when it was made
+        self.ends: set[int] = set()  # last words of others
         self.lost: list[float] = []
         self.back: list[float] = []
         self.x, self.y = (self.random.uniform(0, SIDE) for _ in range(2))
@@ -176,6 +181,8 @@ class Walker:
     async def listen(self) -> None:
         async for message in self.all:
             self.heard.append((message.source, message.publication, message.t))
+            if message.channel == END:
+                self.ends.add(message.publication)
 
     async def notice(self) -> None:
         """When a connection was lost, and when the client was back with all that it wanted."""
@@ -247,9 +254,29 @@ async def stand_still_now_and_then(cluster: Cluster, random: Random) -> None:
 
 
 async def leave(crowd: list[Walker]) -> None:
-    """All that was said has been heard, and everybody leaves."""
-    await asyncio.sleep(1.5)
+    """All that was said has been heard, and everybody leaves.
+
+    What one publisher says comes in its order: who hears the last word of all has heard all.
+    """
+    await asyncio.gather(*(walker.client.subscribe(channel=END) for walker in crowd))
+    async with asyncio.timeout(END_S):
+        while not await last_words_heard(crowd):
+            pass  # one may be lost with the node that was killed: say it again
     await asyncio.gather(*(walker.close() for walker in crowd))
+
+
+async def last_words_heard(crowd: list[Walker]) -> bool:
+    said = [
+        (walker, await walker.client.publish(point(walker.x, walker.y), channel=END))
+        for walker in crowd
+    ]
+    with suppress(TimeoutError):
+        async with asyncio.timeout(AGAIN_S):
+            for walker in crowd:
+                while not {word for by, word in said if by is not walker} <= walker.ends:
+                    await asyncio.sleep(0.01)
+            return True
+    return False
 
 
 async def kill_one(
