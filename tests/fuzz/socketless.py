@@ -35,6 +35,9 @@ class Wire:
     def set_write_buffer_limits(self, **_: int) -> None:
         """As a transport."""
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return self.closed
 
