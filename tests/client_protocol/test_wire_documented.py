@@ -253,7 +253,7 @@ def test_a_wrong_name_is_refused_as_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("nearcast.toml").write_text("# mine\n\n\nprot = 9000\n")
+    Path("nearcast.toml").write_text("# mine\n\n\nporrt = 9000\n")
     with pytest.raises(ConfigError) as why:
         load_settings(Path("nearcast.toml"))
     assert f"nearcast: {why.value}\n" in CONFIG

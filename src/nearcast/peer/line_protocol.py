@@ -241,8 +241,8 @@ class LineProtocol:
             raise ValueError("a peer knows where entities are, not their states on channels")
         if request.limit < 0:
             raise ValueError(f"limit is 0 or more, not {request.limit}")
-        now = host.now
-        region = region_from_area(request.area).stamped(now)
+        region, now = region_from_area(request.area), host.now
+        region = region.stamped(now)
         known = sorted(host.nodes[node].known(now))
         found = [one for one in known if region.touches(point(*one[1]), now)]
         if not isinstance(region, Formula) and has_centre(region):
