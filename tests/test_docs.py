@@ -13,7 +13,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,6 +30,8 @@ from nearcast.cli.main import main
 from nearcast.server.config import Settings
 from nearcast.server.server import Server
 from support.fork_server import fork_server
+from support.patience import PATIENCE_S
+from support.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -45,7 +46,6 @@ PAGES = sorted(
 )
 RUN = {"shell", "python", "js", "text"}
 SHOWN = {"toml", "html", "session", "ebnf", "text"}  # read by people, or by tests of their own
-PATIENCE_S = 300.0
 DONE = "@done@"
 
 
@@ -90,7 +90,7 @@ class Terminal:
     def close(self) -> None:
         try:
             os.killpg(self._process.pid, signal.SIGTERM)
-            self._process.wait(20)
+            self._process.wait(PATIENCE_S)
             self._reader.join(20)
         finally:
             if self._process.poll() is None:
@@ -187,13 +187,6 @@ class Play:
 def blocks(page: str) -> list[tuple[str, str]]:
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from nearcast.server.config import Settings
 from nearcast.server.server import Server
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
+from support.patience import PATIENCE_S
 from support.small_traces import delivery, message, position, publication, write_trace
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-PATIENCE_S = 300.0
 
 
 def example(name: str) -> dict[str, Any]:

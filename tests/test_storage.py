@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import socket
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from nearcast.storage import (
     write_whole,
 )
 from support.object_store import FaultyProxy, in_bucket
+from support.ports import CLOSED
 
 ROWS = pa.table({"a": list(range(3000)), "b": [str(n) for n in range(3000)]})
 
@@ -230,8 +230,7 @@ def test_trouble_of_the_store_while_reading_is_told_from_a_damaged_file(endpoint
 
 @pytest.mark.usefixtures("impatient")
 def test_another_kind_of_store_that_is_away_is_named_in_one_line_too() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    endpoint = f"127.0.0.1:{CLOSED}"
     path = locate(f"gs://anonymous@bucket/file?endpoint_override={endpoint}&scheme=http")
     with pytest.raises(StorageError, match=r"^gs://.*/file\S*: .*connect") as caught:
         path.read_bytes()

@@ -17,6 +17,7 @@ from nearcast.cli.main import main, spark_ended
 from nearcast.protocols import PROTOCOLS
 from nearcast.trace import reader
 from nearcast.workloads import WORKLOADS
+from support.patience import PATIENCE_S
 
 NEARCAST = [sys.executable, "-m", "nearcast.cli"]
 # The same, but a trace's files are written after a few rows already.
@@ -192,7 +193,7 @@ def test_a_killed_run_leaves_a_trace_that_validate_accepts(
         [*WRITES_OFTEN, *arguments, "--set", "matcher=scan", "--trace", str(trace)],
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + PATIENCE_S
     while not (trace / "scenario.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(after_s)
@@ -211,7 +212,7 @@ def test_an_interrupted_run_keeps_what_it_recorded(tmp_path: Path) -> None:
         stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + PATIENCE_S
     while not any(trace.glob("messages/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.02)
     # Python drops an interrupt that comes in a finaliser: then press again, but not while the first
@@ -219,8 +220,8 @@ def test_an_interrupted_run_keeps_what_it_recorded(tmp_path: Path) -> None:
     while process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(120)
-    _, err = process.communicate(timeout=180)
+            process.wait(PATIENCE_S)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert err == f"nearcast: interrupted; {trace} holds what was recorded\n"
     assert reader.read(trace, "messages").num_rows > 0
@@ -239,7 +240,7 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_written(
     ended = subprocess.run(
         [*NEARCAST, "simulate", "client-server", "--nodes", "600", "--seconds", "2",
          "--set", "matcher=scan", "--trace", str(trace)],
-        capture_output=True, text=True, preexec_fn=limit, timeout=180,
+        capture_output=True, text=True, preexec_fn=limit, timeout=PATIENCE_S,
     )  # fmt: skip
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1, ended.stderr

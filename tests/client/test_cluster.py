@@ -16,11 +16,12 @@ from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc, point
 from support.client_parameters import set_parameters
 from support.join_targets import run
+from support.patience import PATIENCE_S
 from support.scripted_nodes import message_notice, nodes, until
 
 
 async def notice_of(client: Client) -> client_module.ClientNotice:
-    return await asyncio.wait_for(anext(client.notices()), 20)
+    return await asyncio.wait_for(anext(client.notices()), PATIENCE_S)
 
 
 def test_a_client_is_handed_over_and_receives_everything_once_and_in_order() -> None:
@@ -217,7 +218,7 @@ def test_one_node_that_refuses_is_not_the_end_but_all_of_them_are() -> None:
                 b.entity = None
                 b.end()
                 with pytest.raises(nearcast.Refused, match="not known here"):
-                    await asyncio.wait_for(anext(here), 20)
+                    await asyncio.wait_for(anext(here), PATIENCE_S)
 
     run(story())
 

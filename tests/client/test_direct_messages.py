@@ -16,12 +16,13 @@ from nearcast.space.shapes import point
 from support.javascript import in_node
 from support.join_targets import Join, address, in_both, quiet, run
 from support.live_clients import join_client, service
+from support.patience import PATIENCE_S
 from support.raw_websocket import connect_raw
 from support.scripted_nodes import nodes, until
 
 
 async def heard(client: Client) -> DirectMessage:
-    return await asyncio.wait_for(anext(client.direct_messages()), 60)
+    return await asyncio.wait_for(anext(client.direct_messages()), PATIENCE_S)
 
 
 async def sends_and_answers(join: Join) -> None:
@@ -133,6 +134,6 @@ def test_a_client_that_reads_nothing_loses_messages_and_is_told_how_many() -> No
                 missing -= isinstance(notice, messages.DirectNotice)
                 return missing == 0
 
-            await asyncio.wait_for(sleeper.notices_until(is_last), 60)
+            await asyncio.wait_for(sleeper.notices_until(is_last), PATIENCE_S)
 
     run(story())

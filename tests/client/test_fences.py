@@ -9,12 +9,13 @@ from nearcast.client.subscription import FenceEvent, Subscription
 from nearcast.errors import Refused
 from nearcast.space.shapes import disc, point
 from support.join_targets import Join, in_both
+from support.patience import PATIENCE_S
 
 SQUARE = {"type": "Polygon", "coordinates": [[[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]]}
 
 
 async def next_event(fence: Subscription) -> FenceEvent:
-    return await asyncio.wait_for(anext(fence.events()), 60)
+    return await asyncio.wait_for(anext(fence.events()), PATIENCE_S)
 
 
 @in_both
@@ -34,9 +35,9 @@ async def test_what_happens_at_a_fence_is_told(join: Join) -> None:
     assert entered.state is not None and entered.state.payload == {"load": 1}
     assert fence.inside == {bob.entity: entered.state}
     await bob.publish(point(0.6, 0), {"load": 2}, retain=True)
-    message = await asyncio.wait_for(anext(fence), 60)
+    message = await asyncio.wait_for(anext(fence), PATIENCE_S)
     assert message.payload == {"load": 1}
-    await asyncio.wait_for(anext(fence), 60)
+    await asyncio.wait_for(anext(fence), PATIENCE_S)
     assert fence.inside[bob.entity].payload == {"load": 2}
     await bob.close()
     left = await next_event(fence)
@@ -55,7 +56,7 @@ async def test_an_area_follows_an_entity(join: Join) -> None:
     await other.publish(point(103, 0), {"n": 1}, retain=True)
     entered = await next_event(around)
     assert (entered.event, entered.name, entered.place.x) == ("enter", "other", 103.0)
-    assert (await asyncio.wait_for(anext(around), 60)).payload == {"n": 1}
+    assert (await asyncio.wait_for(anext(around), PATIENCE_S)).payload == {"n": 1}
     assert await alice.move_to((0, 0), 1) == 0.0
     await around.move(disc(0, 0, 1))
     left = await next_event(around)

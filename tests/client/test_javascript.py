@@ -20,6 +20,8 @@ from nearcast.space.shapes import disc, point
 from support.javascript import CLIENTS, in_node, published
 from support.join_targets import address, quiet, run
 from support.node_processes import start
+from support.patience import PATIENCE_S
+from support.ports import free_port
 from support.scripted_nodes import message_notice, nodes, until
 
 
@@ -39,7 +41,7 @@ def test_messages_go_from_python_to_javascript_and_back() -> None:
         async with Server(quiet()) as service, nearcast.connect(address(service)) as py:
             hello = await py.subscribe(disc(0, 0, 9), channel="hello")
             talking = asyncio.ensure_future(in_node(program, address(service)))
-            first = await asyncio.wait_for(anext(hello), 20)
+            first = await asyncio.wait_for(anext(hello), PATIENCE_S)
             assert (first.payload, first.shape) == ({"ready": ["ä", 1.5, None]}, disc(1, 2, 3))
             number = await py.publish(
                 point(3, 4, 5), {"a": [1, "ö"]}, attributes={"k": 2}, channel="talk", retain=True
@@ -181,7 +183,7 @@ def test_javascript_hears_what_happens_at_fences() -> None:
 
     async def story() -> None:
         async with Server(quiet()) as service:
-            told = await in_node(program, address(service), patience_s=60)
+            told = await in_node(program, address(service))
         assert told == [
             ["cross", "truck", -10, 10, True],
             ["enter", "depot", 7, 1],
@@ -222,9 +224,9 @@ def test_javascript_watches_an_area() -> None:
             await anna.publish(point(3, 4), "old", retain=True)
             stage = await anna.subscribe(channel="stage")
             watching = asyncio.ensure_future(in_node(program, address(service)))
-            await asyncio.wait_for(anext(stage), 20)
+            await asyncio.wait_for(anext(stage), PATIENCE_S)
             await otto.publish(point(1, 1), {"hp": 3}, retain=True)
-            await asyncio.wait_for(anext(stage), 20)
+            await asyncio.wait_for(anext(stage), PATIENCE_S)
             await anna.publish(point(5, 4), "new", retain=True)
             await otto.publish(point(100, 1), {"hp": 2}, retain=True)
             told = await watching
@@ -264,14 +266,14 @@ def test_javascript_comes_back_and_listens_again() -> None:
     """
 
     async def story() -> None:
-        service = Server(quiet())
+        port = free_port()
+        service = Server(quiet(port=port))
         await service.start()
-        port = service.port
         try:
             async with nearcast.connect(address(service)) as py:
                 stage = await py.subscribe(channel="stage")
                 talking = asyncio.ensure_future(in_node(program, address(service)))
-                assert (await asyncio.wait_for(anext(stage), 20)).payload == "here"
+                assert (await asyncio.wait_for(anext(stage), PATIENCE_S)).payload == "here"
                 await service.stop()
                 service = Server(quiet(port=port))
                 await service.start()
@@ -413,13 +415,13 @@ def test_javascript_has_its_states_again_when_its_node_was_killed_and_restarted(
         return sorted((one.name, one.x) for one in found)
 
     async def story() -> None:
-        first = await asyncio.to_thread(start, None, "n", None)
+        first = await asyncio.to_thread(start, None, "n", None, free_port())
         again = None
         try:
             async with nearcast.connect(first.url) as py:
                 stage = await py.subscribe(channel="stage")
-                talking = asyncio.ensure_future(in_node(program, first.url, patience_s=120))
-                assert (await asyncio.wait_for(anext(stage), 60)).payload == "kill it"
+                talking = asyncio.ensure_future(in_node(program, first.url))
+                assert (await asyncio.wait_for(anext(stage), PATIENCE_S)).payload == "kill it"
                 before = await states(first.url)
                 assert len(before) == 301
                 first.kill()
@@ -529,7 +531,7 @@ def test_a_plain_close_is_clean_and_the_end_of_a_connection_has_a_code() -> None
         async with Server(quiet()) as service, nearcast.connect(address(service)) as py:
             ready = await py.subscribe(disc(0, 0, 9))
             talking = asyncio.ensure_future(in_node(program, address(service)))
-            await asyncio.wait_for(anext(ready), 20)
+            await asyncio.wait_for(anext(ready), PATIENCE_S)
             await service.stop()
             return await talking
 

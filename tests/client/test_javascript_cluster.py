@@ -12,6 +12,7 @@ from nearcast.space.shapes import point
 from support.javascript import in_node, published
 from support.join_targets import run
 from support.node_processes import cluster
+from support.patience import PATIENCE_S
 from support.scripted_nodes import message_notice, nodes, until
 
 
@@ -223,7 +224,7 @@ def test_javascript_walks_across_a_border_and_survives_its_node(tmp_path: Path) 
                 there = b.site()
                 places = [*map(str, (*a.site(), *there))]
                 walking = asyncio.ensure_future(in_node(program, a.url, *places))
-                assert (await asyncio.wait_for(anext(stage), 25)).payload == "kill it"
+                assert (await asyncio.wait_for(anext(stage), PATIENCE_S)).payload == "kill it"
                 b.kill()
                 while not walking.done():
                     await speaker.publish(point(*there), "still there", channel="talk")

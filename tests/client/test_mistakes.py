@@ -18,6 +18,7 @@ from nearcast.space.motion import SECOND, line, path
 from nearcast.space.shapes import EVERYWHERE, ball, disc, point
 from support.client_parameters import set_parameters
 from support.join_targets import Join, in_both, run
+from support.patience import PATIENCE_S
 from support.scripted_nodes import ScriptedNode, message_notice, nodes, until
 
 
@@ -59,7 +60,7 @@ async def test_what_is_plainly_wrong_is_refused_before_it_is_sent(join: Join) ->
         (lambda: me.move_to((1,), 3), "two or three numbers"),
     ]:
         with pytest.raises(ValueError, match=reason):
-            await asyncio.wait_for(wrong(), 10)
+            await asyncio.wait_for(wrong(), PATIENCE_S)
     with pytest.raises(TypeError, match="not a list"):
         await subscribe(odd)
     with pytest.raises(ValueError, match="watch=True"):
@@ -123,20 +124,27 @@ def test_who_says_nothing_readable_is_no_node() -> None:
 
 
 def test_nobody_waits_for_ever_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_parameters(monkeypatch, answer=SECOND // 20)
-
     async def story() -> None:
         async with nodes("n") as (node,):
             node.answers = False
+            set_parameters(monkeypatch, answer=SECOND // 20)
             with pytest.raises(ConnectionError, match="the node does not answer"):
                 await nearcast.connect(node.url).open()
             node.answers = True
+            # So long that the answers that there are come in time.
+            set_parameters(monkeypatch, answer=3 * SECOND)
             me, _ = await _listening(node)
-            with pytest.raises(ConnectionError, match="does not say who is inside"):
-                await me.subscribe(disc(0, 0, 1), watch=True)
             node.slow.add(messages.PublishRequest)
-            with pytest.raises(ConnectionError, match="the node does not answer"):
-                await me.publish(point(0, 0))
+            inside, published = await asyncio.gather(
+                me.subscribe(disc(0, 0, 1), watch=True),
+                me.publish(point(0, 0)),
+                return_exceptions=True,
+            )
+            for error, why in (
+                (inside, "does not say who is inside"),
+                (published, "the node does not answer"),
+            ):
+                assert isinstance(error, ConnectionError) and why in str(error)
             await me.close()
 
     run(story())

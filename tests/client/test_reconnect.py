@@ -16,15 +16,17 @@ from nearcast.server.server import Server
 from nearcast.space.motion import line
 from nearcast.space.shapes import disc, point
 from support.join_targets import address, quiet, run
+from support.patience import PATIENCE_S
+from support.ports import free_port
 
 
 async def notice_of(client: Client) -> client_module.ClientNotice:
-    return await asyncio.wait_for(anext(client.notices()), 20)
+    return await asyncio.wait_for(anext(client.notices()), PATIENCE_S)
 
 
 def test_a_client_comes_back_with_everything_it_listened_to() -> None:
     async def story() -> None:
-        service = Server(quiet())
+        service = Server(quiet(port=free_port()))
         await service.start()
         try:
             async with nearcast.connect(address(service), name="alice") as alice:
@@ -53,7 +55,7 @@ def test_a_client_comes_back_with_everything_it_listened_to() -> None:
                     await bob.publish(point(303, 0), "e")
                     heard = {}
                     for _ in range(3):
-                        message = await asyncio.wait_for(anext(everything), 10)
+                        message = await asyncio.wait_for(anext(everything), PATIENCE_S)
                         heard[message.payload] = message.to
                 assert heard == {"a": [here.number], "c": [tuned.number], "e": [moving.number]}
         finally:
@@ -64,7 +66,7 @@ def test_a_client_comes_back_with_everything_it_listened_to() -> None:
 
 def test_what_the_node_no_longer_allows_ends_and_the_rest_goes_on() -> None:
     async def story() -> None:
-        service = Server(quiet())
+        service = Server(quiet(port=free_port()))
         await service.start()
         try:
             async with nearcast.connect(address(service), name="alice") as alice:
@@ -80,7 +82,7 @@ def test_what_the_node_no_longer_allows_ends_and_the_rest_goes_on() -> None:
                     await anext(large)
                 async with nearcast.connect(address(service)) as bob:
                     await bob.publish(point(0, 0), "still here")
-                assert (await asyncio.wait_for(anext(small), 10)).payload == "still here"
+                assert (await asyncio.wait_for(anext(small), PATIENCE_S)).payload == "still here"
         finally:
             await service.stop()
 
@@ -117,7 +119,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_is_not() -> None:
 
 def test_a_token_that_is_no_longer_known_ends_the_client() -> None:
     async def story() -> None:
-        service = Server(quiet(token="open sesame"))
+        service = Server(quiet(port=free_port(), token="open sesame"))
         await service.start()
         try:
             async with nearcast.connect(address(service), token="open sesame") as me:
@@ -126,7 +128,7 @@ def test_a_token_that_is_no_longer_known_ends_the_client() -> None:
                 service = Server(quiet(port=service.port, token="open barley"))
                 await service.start()
                 with pytest.raises(nearcast.Refused, match="token"):
-                    await asyncio.wait_for(anext(here), 20)
+                    await asyncio.wait_for(anext(here), PATIENCE_S)
         finally:
             await service.stop()
 

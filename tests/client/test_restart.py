@@ -12,13 +12,15 @@ from nearcast.client.subscription import Subscription
 from nearcast.space.shapes import disc, point
 from support.join_targets import run
 from support.node_processes import Running, start
+from support.patience import PATIENCE_S
+from support.ports import free_port
 
 CLIENTS, ENTITIES = 5, 40
 CHANNELS = ("", "talk")
 
 
 @asynccontextmanager
-async def node(port: int = 0) -> AsyncIterator[Running]:
+async def node(port: int) -> AsyncIterator[Running]:
     """In the meantime clients try to reach it."""
     running = await asyncio.to_thread(start, None, "n", None, port)
     try:
@@ -45,21 +47,21 @@ async def states(url: str, channel: str) -> list[tuple[str, float, float, object
 
 
 async def next_notice(me: Client) -> object:
-    return await asyncio.wait_for(anext(me.notices()), 60)
+    return await asyncio.wait_for(anext(me.notices()), PATIENCE_S)
 
 
 async def check_subscriptions(url: str, subscriptions: list[Subscription]) -> None:
     async with nearcast.connect(url) as speaker:
         for number, here in enumerate(subscriptions):
             await speaker.publish(point(number, 500), f"to {number}", channel="talk")
-            message = await asyncio.wait_for(anext(here), 60)
+            message = await asyncio.wait_for(anext(here), PATIENCE_S)
             assert (message.payload, message.to) == (f"to {number}", [here.number])
 
 
 def test_subscriptions_and_states_are_there_again_after_a_restart() -> None:
     async def story() -> None:
         async with AsyncExitStack() as stack:
-            async with node() as first:
+            async with node(free_port()) as first:
                 url = first.url
                 clients, subscriptions = [], []
                 for number in range(CLIENTS):

@@ -11,10 +11,11 @@ from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc, point
 from support.join_targets import run
 from support.node_processes import cluster
+from support.patience import PATIENCE_S
 
 
 async def notice_of(client: Client) -> ClientNotice:
-    return await asyncio.wait_for(anext(client.notices()), 25)
+    return await asyncio.wait_for(anext(client.notices()), PATIENCE_S)
 
 
 def test_a_client_that_walks_across_a_border_is_handed_over_and_receives_everything_once(
@@ -26,7 +27,8 @@ def test_a_client_that_walks_across_a_border_is_handed_over_and_receives_everyth
                 nearcast.connect(a.url, name="speaker") as speaker,
                 nearcast.connect(a.url, name="walker") as walker,
             ):
-                here = await walker.subscribe(disc(*a.site(), r=20))
+                # So large that what is said ahead of it is said inside, however late.
+                here = await walker.subscribe(disc(*a.site(), r=400))
                 entity = walker.entity
                 heard: list[int] = []
 

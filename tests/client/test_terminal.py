@@ -27,6 +27,8 @@ from nearcast.space.shapes import point
 from nearcast.trace import reader
 from nearcast.trace.validate import validate
 from support.fork_server import fork_server
+from support.patience import PATIENCE_S
+from support.ports import free_port
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -48,7 +50,7 @@ def program(
         if process.poll() is None:
             process.send_signal(stop)
         try:
-            process.wait(180)
+            process.wait(PATIENCE_S)
         finally:
             process.kill()
 
@@ -65,7 +67,7 @@ def document(process: "subprocess.Popen[str]") -> Any:
 def run(*arguments: object, **more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [fork_server(), *map(str, arguments)],
-        env=environment(**more), capture_output=True, text=True, timeout=180,
+        env=environment(**more), capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
 
 
@@ -86,7 +88,7 @@ def test_what_is_published_in_one_terminal_is_delivered_in_another(
             last = run("say", url, "--x", "60", "--y", "0", "--r", "20", "two words", "--json")
             assert json.loads(last.stdout) == {"publication": 3}
             assert listener.stdout.read() == "2 at (3, 4): hello\n4 at (60, 0): two words\n"
-            assert listener.wait(10) == 0
+            assert listener.wait(PATIENCE_S) == 0
     assert node.returncode == 0
     assert not validate(tmp_path / "t").problems
     assert reader.read(tmp_path / "t", "deliveries").num_rows == 2
@@ -115,14 +117,15 @@ def test_listening_can_watch_and_speak_json(tmp_path: Path) -> None:
 
 
 def test_who_listens_is_told_of_a_node_that_stops_and_comes_back(tmp_path: Path) -> None:
-    with program("node", "--port", 0, "--no-record", "--json", folder=tmp_path) as node:
+    port = free_port()
+    with program("node", "--port", port, "--no-record", "--json", folder=tmp_path) as node:
         told = document(node)
         with program("listen", told["url"], "--count", "1", folder=tmp_path) as listener:
             assert listener.stdout is not None and listener.stderr is not None
             assert listener.stderr.readline() == "listening (stop with Ctrl-C)\n"
             node.send_signal(signal.SIGTERM)
             assert listener.stderr.readline() == "disconnected: the node stops\n"
-            again = ("node", "--port", told["port"], "--no-record", "--json")
+            again = ("node", "--port", port, "--no-record", "--json")
             with program(*again, folder=tmp_path):
                 assert listener.stderr.readline() == "listening again\n"
                 run("say", told["url"], "--x", 0, "--y", 0, "still there?")
@@ -216,7 +219,7 @@ def test_a_text_is_sent_to_who_listens() -> None:
 
 
 def test_a_client_waits_for_a_node_that_is_just_starting() -> None:
-    """The port is bound, but nobody listens there until the client has said that it waits."""
+    """Nobody listens there until the client has said that it waits."""
 
     async def story() -> int:
         reports: list[str] = []
@@ -226,21 +229,16 @@ def test_a_client_waits_for_a_node_that_is_just_starting() -> None:
             reports.append(text)
             waits.set()
 
-        with socket.socket() as reserved:
-            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            reserved.bind(("127.0.0.1", 0))
-            port = reserved.getsockname()[1]
-            url = f"ws://127.0.0.1:{port}"
-            publishing = asyncio.create_task(
-                terminal.publish(url, point(0, 0), "hi", report=report)
-            )
-            await waits.wait()
+        port = free_port()
+        url = f"ws://127.0.0.1:{port}"
+        publishing = asyncio.create_task(terminal.publish(url, point(0, 0), "hi", report=report))
+        await waits.wait()
         async with Server(Settings(port=port, record=False)):
             number = await publishing
         assert reports == [f"waiting for a node at {url}"]
         return number
 
-    with patch.multiple(terminal, NODE_WAIT_S=60.0, REPORT_AFTER_S=0.0):
+    with patch.multiple(terminal, NODE_WAIT_S=PATIENCE_S, REPORT_AFTER_S=0.0):
         assert asyncio.run(story()) == 1
 
 

@@ -28,6 +28,7 @@ from nearcast.service.realm import Realm
 from nearcast.space.shapes import EVERYWHERE, point
 from support.join_targets import Join, in_both
 from support.live_clients import LiveClient, join_client, run, service
+from support.patience import PATIENCE_S
 
 J, P = messages.JSON, messages.MSGPACK
 
@@ -215,7 +216,7 @@ def test_a_payload_that_is_not_utf_8_is_refused_over_http_too() -> None:
     def post(port: int, body: bytes) -> tuple[int, str]:
         request = urllib.request.Request(f"http://127.0.0.1:{port}/publish", body)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, ""
         except urllib.error.HTTPError as why:
             return why.code, json.load(why)["error"]

@@ -16,6 +16,7 @@ from picows import WSAutoPingStrategy, WSFrame, WSTransport, ws_create_server
 from nearcast.client_protocol.websocket_framing import PicowsLogger, WebSocketEndpoint
 from nearcast.server.http import upgrade
 from support.live_clients import run
+from support.patience import PATIENCE_S
 from support.raw_websocket import BINARY, CLOSE, HANDSHAKE, PING, RawClient, masked
 
 MOST, PONG = 1_000, 10
@@ -81,7 +82,7 @@ def test_arguments_are_where_the_server_of_picows_puts_them(
             max_frame_size=MOST, read_buffer_init_size=upgrade.BUFFER, use_aiofastnet=False,
         )  # fmt: skip
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while len(made) < 2:
                 await asyncio.sleep(0.01)
         writer.close()

@@ -24,6 +24,7 @@ from nearcast.server.server import Server
 from nearcast.service import throttling
 from nearcast.service.access.grants import Claims
 from support.join_targets import address, quiet, run
+from support.patience import PATIENCE_S
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 WIRE = (REFERENCE / "wire.md").read_text(encoding="utf-8")
@@ -223,7 +224,7 @@ def test_the_documented_session_works_as_written() -> None:
                 if way == ">":
                     clients[who].transport.send(WSMsgType.TEXT, frame.encode())
                 else:
-                    received = await asyncio.wait_for(clients[who].received.get(), 10)
+                    received = await asyncio.wait_for(clients[who].received.get(), PATIENCE_S)
                     assert timeless(json.loads(received)) == timeless(json.loads(frame)), received
             assert all(client.received.empty() for client in clients.values())
 

@@ -15,14 +15,14 @@ from nearcast.server.server import Server
 from nearcast.space.shapes import EVERYWHERE, point
 from nearcast.trace.reader import read
 from support.brute_force import delivered, expected
+from support.patience import PATIENCE_S
 
 BOTS = 12
 RULES = MammothRules(size=150.0, stride=60.0, pause=0.3, pickups=0.5)
-PATIENCE_S = 300.0
 
 
 def run(story: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, PATIENCE_S))
+    asyncio.run(asyncio.wait_for(story, 3 * PATIENCE_S))
 
 
 async def until(known: Any) -> None:

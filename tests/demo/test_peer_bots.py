@@ -37,9 +37,9 @@ from nearcast.workloads.planetpi4_log import GameLog
 from nearcast.workloads.planetpi4_reckoning import UPDATE, ShipUpdate, pack
 from nearcast.workloads.planetpi4_rules import SHIELD, TICK, Rules
 from support.fork_server import fork_server
+from support.patience import PATIENCE_S
 from support.peer_bots import awareness_of
 
-PATIENCE_S = 180.0
 RULES = Rules(8, 2, 300.0, 150.0, 40.0, 2.5, 10, 2, 10)
 STILL = (0.0, 0.0, 0.0)
 
@@ -256,7 +256,7 @@ def test_a_few_bots_know_of_each_other_and_leave_a_sound_trace(
     options = [word for item in settings.items() for word in ("--set", "{}={}".format(*item))]
     command = [fork_server(), "peer", "--overlay", "bubblestorm", "--json"]
     command += ["--bots", "8", "--seconds", "12", "--trace", str(tmp_path / "live"), *options]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == 0, ended.stderr
     where, *_, last = map(json.loads, ended.stdout.splitlines())
     assert where["join"].startswith("127.0.0.1:") and last["peers"] == 8

@@ -15,11 +15,12 @@ from nearcast.cli.main import main
 from nearcast.trace.validate import validate
 from support.fork_server import fork_server
 from support.monitor_processes import started
+from support.patience import PATIENCE_S
 from support.snapshot_reader import read
 
 
 def fetched(address: str) -> bytes:
-    with urllib.request.urlopen(address, timeout=30) as answer:
+    with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
         return bytes(answer.read())
 
 
@@ -43,7 +44,7 @@ def test_up_opens_a_world_and_leaves_a_sound_trace_when_interrupted(tmp_path: Pa
         bots = children(world.process.pid)
         assert bots
         world.process.send_signal(signal.SIGINT)
-        assert world.process.wait(180) == 0
+        assert world.process.wait(PATIENCE_S) == 0
         assert not any(Path(f"/proc/{bot}").exists() for bot in bots)
     report = validate(trace)
     assert not report.problems and report.finished
@@ -95,7 +96,8 @@ def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         ended = subprocess.run(
             [fork_server(), "up", "--port", port, "--trace", tmp_path / "t"],
-            capture_output=True, text=True, timeout=180, env={**os.environ, "NEARCAST_DEBUG": ""},
+            capture_output=True, text=True, timeout=PATIENCE_S,
+            env={**os.environ, "NEARCAST_DEBUG": ""},
         )  # fmt: skip
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1 and "in use" in ended.stderr
@@ -104,7 +106,7 @@ def test_a_port_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:
 def test_a_missing_trace_is_reported_in_one_line(tmp_path: Path) -> None:
     ended = subprocess.run(
         [fork_server(), "monitor", tmp_path / "nowhere"],
-        capture_output=True, text=True, timeout=180,
+        capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1 and "nowhere" in ended.stderr

@@ -14,9 +14,9 @@ import pytest
 
 from support.fork_server import ForkedProcess
 from support.monitor_processes import Started, started
+from support.patience import PATIENCE_S
 
 NAMES = ("north", "south", "west")
-PATIENCE_S = 180.0
 SITES = "() => window.nearcast?.world.sites ?? []"
 
 
@@ -50,7 +50,7 @@ def listeners(cluster: list[Started]) -> Iterator[None]:
     for one in running:
         one.terminate()
     for one in running:
-        one.wait(180)
+        one.wait(PATIENCE_S)
 
 
 @pytest.mark.usefixtures("listeners")
@@ -129,7 +129,7 @@ def test_pages_of_other_nodes_may_request_and_other_pages_may_not(tmp_path: Path
     def asked(address: str, origin: str) -> tuple[int, str | None]:
         request = urllib.request.Request(address, headers={"Origin": origin})
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.headers["Access-Control-Allow-Origin"]
         except urllib.error.HTTPError as why:
             return why.code, why.headers["Access-Control-Allow-Origin"]

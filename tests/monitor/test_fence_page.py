@@ -17,6 +17,7 @@ import pytest
 import nearcast
 from nearcast.space.earth import chord_of, ecef
 from support.monitor_processes import started
+from support.patience import PATIENCE_S
 
 TRUCK = (8.54, 47.37)
 KNOWN = "window.nearcast.world.fences.sets.fences"
@@ -161,13 +162,13 @@ def listening(page: str, in_set: str) -> Iterator[Callable[[], tuple[str, str, s
     loops: list[asyncio.AbstractEventLoop] = []
     thread = Thread(target=run)
     thread.start()
-    task = begun.get(timeout=180)
+    task = begun.get(timeout=PATIENCE_S)
     assert task is not None, "it could not listen"
     try:
-        yield lambda: events.get(timeout=180)
+        yield lambda: events.get(timeout=PATIENCE_S)
     finally:
         loops[0].call_soon_threadsafe(task.cancel)
-        thread.join(180)
+        thread.join(PATIENCE_S)
 
 
 def test_a_person_draws_drags_and_removes_fences_on_a_map(browser: Any, tmp_path: Path) -> None:

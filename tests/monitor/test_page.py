@@ -12,9 +12,10 @@ import pytest
 
 from nearcast.space.motion import SECOND
 from support.monitor_processes import Started, started
+from support.patience import PATIENCE_S
+from support.ports import free_port
 
 BOTS = 40
-PATIENCE_S = 180.0
 
 POSITIONS = """() => {
   const { world, clock } = window.nearcast;
@@ -256,10 +257,10 @@ def test_it_comes_back_when_the_node_has_started_anew(browser: Any, tmp_path: Pa
     def a_node(port: str, trace: str) -> Any:
         return started("up", "--port", port, "--bots", "3", "--trace", tmp_path / trace)
 
-    with a_node("0", "first") as node:
+    port = str(free_port())
+    with a_node(port, "first") as node:
         visit = Visit(browser, node.page)
         visit.until(lambda: visit.text("#status span") == "live")
-        port = node.page.rstrip("/").rpartition(":")[2]
     visit.until(lambda: "does not answer" in visit.text("#status span"))
     with a_node(port, "second"):
         visit.until(lambda: "connected again" in visit.text("#log"))
@@ -278,7 +279,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     from nearcast.sim.run import simulate
 
     trace = tmp_path_factory.mktemp("replay") / "run"
-    scenario = Scenario(protocol="client-server", workload="waypoint", nodes=50, seconds=20.0)
+    scenario = Scenario(protocol="client-server", workload="waypoint", nodes=50, seconds=60.0)
     simulate(scenario, trace)
     with started("monitor", trace, "--port", "0") as open_replay:
         yield open_replay
@@ -304,7 +305,7 @@ def test_a_trace_is_played_paused_and_sought(browser: Any, recording: Started) -
     replay.page.locator("#speed").select_option("16")
     replay.page.locator("#play").click()
     replay.until(lambda: replay.page.evaluate("window.nearcast.replay.playing") is False)
-    assert replay.page.evaluate(now) > 19, "it stops where the trace ends"
+    assert replay.page.evaluate(now) > 59, "it stops where the trace ends"
     charts = "() => [...document.querySelectorAll('#charts canvas')].map(c => c.ariaLabel)"
     assert all(replay.until(lambda: replay.page.evaluate(charts)))
     assert "publications" in replay.text("#nodes tbody")

@@ -21,7 +21,8 @@ from nearcast.protocols import PROTOCOLS
 from nearcast.transport.identity import new_identity
 from nearcast.transport.links import LONGEST, MESSAGE, LinkTransport, make_frame
 from support.node_state import state
-from support.peers import PATIENCE_S, Player
+from support.patience import PATIENCE_S
+from support.peers import Player
 
 QUICK: dict[str, dict[str, Any]] = {
     "bubblestorm": {"gossip_s": 1.0, "round_ms": 200.0, "lambda": 3.0},
@@ -266,7 +267,8 @@ def test_bytes_of_an_honest_peer_sent_again_by_others_are_never_delivered(
         name = other.of("welcome")[0]["entity"]
         # From here on nothing honest is under way: whatever is heard in this name is a replay.
         await other.end()
-        await asyncio.sleep(0.2)
+        links = spied.member.links
+        await first.until(lambda: all(link.peer != name for link in links._links))
         messages_before, frames_before = len(first.of("message")), len(spied.frames)
         spied.attackers.add(name)
         await tapped.again()

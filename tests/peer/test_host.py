@@ -24,6 +24,7 @@ from nearcast.trace.sinks import MemoryTrace
 from nearcast.transport.identity import new_identity
 from nearcast.transport.loopback import LoopbackNetwork, LoopbackTransport
 from nearcast.wire import Codec
+from support.patience import PATIENCE_S
 from support.recorders import rows_held
 from support.transports import ALL, Net
 
@@ -82,7 +83,7 @@ class Stage:
             await self.host.start(node, LoopbackTransport(node.id, self.room))
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 await asyncio.sleep(0.002)
 

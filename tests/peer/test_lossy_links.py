@@ -11,7 +11,8 @@ import pytest
 
 from nearcast.peer.host import run
 from nearcast.peer.peer import PeerOptions
-from support.peers import PATIENCE_S, SETTINGS, Process, all_done, send_around, settle
+from support.patience import PATIENCE_S
+from support.peers import SETTINGS, Process, all_done, send_around, settle
 
 RELAY = Path(__file__).parents[2] / "benchmarks" / "lossy_relay.py"
 NEWS = 20

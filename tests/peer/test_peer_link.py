@@ -25,7 +25,8 @@ from nearcast.space.shapes import disc, point
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.offers import TRIALS, receives
-from support.peers import PATIENCE_S, Player, Process
+from support.patience import PATIENCE_S
+from support.peers import Player, Process
 
 # Small networks that settle soon, of peers that a busy machine does not give up.
 QUICK: dict[str, dict[str, Any]] = {

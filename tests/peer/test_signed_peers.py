@@ -20,7 +20,8 @@ from nearcast.protocols.voronoi import von
 from nearcast.space.shapes import point
 from nearcast.trace.reader import read
 from nearcast.transport.identity import new_identity
-from support.peers import PATIENCE_S, Player
+from support.patience import PATIENCE_S
+from support.peers import Player
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "bubblestorm": {"gossip_s": 1.0, "round_ms": 200.0, "lambda": 3.0},

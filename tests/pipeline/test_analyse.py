@@ -24,6 +24,7 @@ from nearcast.pipeline.analyse import (
     select_jobs,
 )
 from nearcast.pipeline.group_names import GROUP_NAMES
+from support.patience import PATIENCE_S
 from support.small_traces import a_bit_of_everything, write_trace
 
 
@@ -124,7 +125,7 @@ def test_a_step_is_told_in_one_line_of_a_terminal_and_nowhere_else(
 def test_a_table_is_made_once_and_different_ones_at_the_same_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both, made = Barrier(2, timeout=60), []
+    both, made = Barrier(2, timeout=PATIENCE_S), []
 
     def make(_: Tables, name: str) -> str:
         made.append(name)

@@ -45,16 +45,12 @@ def test_clients_who_come_and_vanish_leave_nothing(
 ) -> None:
     caplog.set_level(logging.WARNING)
 
-    async def story() -> int:
+    async def story() -> None:
         async with service(tmp_path / "t") as node:
-            end = asyncio.get_running_loop().time() + 4.0
             async with WellBehavedClients(node):
-                times = await asyncio.gather(
-                    *(connect_and_vanish(node, Random(n), end) for n in range(20))
-                )
+                await asyncio.gather(*(connect_and_vanish(node, Random(n), 60) for n in range(20)))
             await nothing_left(node)
-            return sum(times)
 
-    assert run(story()) > 100
+    run(story())
     assert [record.getMessage() for record in caplog.records] == []
     assert validate(tmp_path / "t").problems == ()

@@ -15,6 +15,7 @@ from nearcast.server.config import LimitSettings
 from nearcast.space.motion import SECOND
 from nearcast.trace.reader import read
 from support.live_clients import connect_client, join_client, run, service
+from support.patience import PATIENCE_S
 from support.raw_websocket import BINARY, CLOSE, PING, TEXT, connect_raw, masked
 
 BOTH = pytest.mark.parametrize(
@@ -186,8 +187,10 @@ def test_no_client_is_served_and_none_of_its_publications_delivered_before_it_jo
 
 def test_who_does_not_join_in_time_is_let_go() -> None:
     async def story() -> str:
-        async with service(limits=LimitSettings(join_s=0.2)) as node:
-            silent, ann = await connect_client(node), await join_client(node, "ann")
+        async with service() as node:
+            ann = await join_client(node, "ann")
+            node.gateway.limits = LimitSettings(join_s=0.2)
+            silent = await connect_client(node)
             reason: str = (await silent.await_notice(messages.ByeNotice)).reason
             await silent.gone.wait()
             assert not ann.gone.is_set()
@@ -288,7 +291,7 @@ def test_a_message_in_several_frames_is_one_message_and_pings_are_answered() -> 
             client.writer.write(masked(b"hello", PING))
             client.writer.write(masked(whole[5:9], 0, fin=False) + masked(whole[9:], 0))
             client.writer.write(masked(messages.JSON.encode(messages.LeaveRequest(id=2)), TEXT))
-            return await client.frames(0.5)
+            return await client.until_closed()
 
     frames = run(story())
     assert [op for op, _ in frames] == [10, TEXT, TEXT, TEXT, CLOSE]
@@ -359,7 +362,7 @@ def test_a_stopped_node_says_goodbye_to_everyone() -> None:
         async with service() as node:
             clients = [await join_client(node, str(n)) for n in range(5)]
         for client in clients:
-            await asyncio.wait_for(client.gone.wait(), 5)
+            await asyncio.wait_for(client.gone.wait(), PATIENCE_S)
         return [client.of(messages.ByeNotice)[0].reason for client in clients]
 
     assert run(story()) == ["the node stops"] * 5

@@ -19,6 +19,7 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
 from support.join_targets import run
+from support.patience import PATIENCE_S
 
 
 async def wander(chance: random.Random, me: Client) -> list[Subscription]:
@@ -130,7 +131,7 @@ def test_who_leaves_while_a_word_is_on_its_way_is_no_trouble() -> None:
             await asyncio.sleep(0)
             await alice.close()
             await bob.close()
-            assert (await asyncio.wait_for(anext(here), 10)).payload == "hello"
+            assert (await asyncio.wait_for(anext(here), PATIENCE_S)).payload == "hello"
             await asyncio.gather(speaking, return_exceptions=True)
 
     run(story())

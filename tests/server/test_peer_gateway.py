@@ -14,9 +14,9 @@ from nearcast.server.peer_gateway import serve_overlay_clients
 from nearcast.space.shapes import disc
 from support.fork_server import fork_server
 from support.javascript import in_node
+from support.patience import PATIENCE_S
 from support.peers import Process
 
-PATIENCE_S = 180.0
 PROGRAM = """
     const me = await nc.connect(url, { name: "js" });
     const here = await me.subscribe({ x: 0, y: 0, r: 50 });
@@ -157,9 +157,7 @@ def test_a_page_a_peer_and_the_program_between_them_are_processes() -> None:
         await player.begin()
         player.say("subscribe", subscription=1, area={"x": 80, "y": 0, "r": 100})
         (mine,) = player.of("welcome")
-        page = asyncio.ensure_future(
-            in_node(ALL_THAT_A_PAGE_DOES, where["websocket"], patience_s=PATIENCE_S)
-        )
+        page = asyncio.ensure_future(in_node(ALL_THAT_A_PAGE_DOES, where["websocket"]))
         async with asyncio.timeout(PATIENCE_S):
             while not player.of("direct"):
                 assert not page.done(), page.result()
@@ -191,7 +189,7 @@ def test_javascript_chooses_how_brokers_follow_its_area() -> None:
         gateway = Gateway(PeerOptions(overlay="brokers", settings=settings))
         url, contact = await gateway.address
         async with asyncio.timeout(PATIENCE_S), nearcast.join(contact=contact) as python:
-            listening = asyncio.ensure_future(in_node(EVOLVING, url, patience_s=PATIENCE_S))
+            listening = asyncio.ensure_future(in_node(EVOLVING, url))
             while not listening.done():
                 await python.publish((0, 8), "beside its way")
                 await python.publish((30, 0), "where it arrives")

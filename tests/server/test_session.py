@@ -17,9 +17,9 @@ from nearcast.trace.reader import read
 from support.brute_force import delivered
 from support.examples import examples
 from support.live_clients import expected_by_windows, join_client, run, service
+from support.patience import PATIENCE_S
 from support.raw_websocket import RawClient, connect_raw
 
-PATIENCE_S = 120.0
 EVERYWHERE = Area()
 LINE = "x" * 1_000
 
@@ -106,7 +106,7 @@ def test_a_slow_reader_delays_nobody_and_receives_the_newest_and_the_number_lost
     times = 3_000
 
     async def story() -> list[Any]:
-        async with service(trace, LimitSettings(requests=10**6, queue=100)) as node:
+        async with service(trace, LimitSettings(requests=10**6, queue=100, slow_s=3_600.0)) as node:
             client = await slow_reader(node)
             _, listener = await publish_many(node, times, retain=False)
             assert len(listener.of(messages.MessageNotice)) == times
@@ -147,7 +147,7 @@ def test_a_slow_reader_delays_nobody_and_receives_the_newest_and_the_number_lost
 
 def test_of_states_that_wait_only_superseded_ones_are_given_up() -> None:
     async def story() -> tuple[list[Any], int]:
-        async with service(limits=LimitSettings(requests=10**6, queue=50)) as node:
+        async with service(limits=LimitSettings(requests=10**6, queue=50, slow_s=3_600.0)) as node:
             client = await slow_reader(node)
             other = await join_client(node, "other")
             other.send_request(

@@ -23,9 +23,9 @@ from nearcast.client_protocol.websocket_framing import WebSocketEndpoint
 from nearcast.server.config import LimitSettings
 from support.echo_connections import echo, echo_server
 from support.live_clients import join_client, run, service
+from support.patience import PATIENCE_S
 from support.raw_websocket import BINARY, CLOSE, HANDSHAKE, PING, TEXT, RawClient, connect_raw, http
 
-PATIENCE_S = 60.0
 MORE, PONG = 0, 10  # opcodes: continuation, pong
 OK, BROKEN, BAD_TEXT, TOO_BIG = 1000, 1002, 1007, 1009
 TOLERATED = 4000  # of a close after the frames of a case, which is answered if none was refused

@@ -33,7 +33,8 @@ from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from support.brute_force import delivered, expected
 from support.examples import examples
-from support.live_clients import WAIT_S, join_client, run, service
+from support.live_clients import join_client, run, service
+from support.patience import PATIENCE_S
 from support.raw_websocket import http
 from support.realm_histories import FLUSH, HISTORIES, TICK, RealmHarness, Step
 
@@ -365,7 +366,7 @@ def test_a_world_inside_a_program_delivers_what_one_flush_leaves() -> None:
             await bob.publish((1.0, 1.0))  # it comes after all the others
             heard = 0
             while heard < 22:
-                await asyncio.wait_for(anext(aiter(area)), WAIT_S)
+                await asyncio.wait_for(anext(aiter(area)), PATIENCE_S)
                 heard += 1
             for _ in range(20):
                 await bob.publish((1.0, 1.0), confirm=False)
@@ -417,7 +418,7 @@ def test_the_loop_has_a_turn_between_two_flushes() -> None:
                 node.realm.publish(state, SAID, messages.JSON)
             answer = node.gateway.outcome(node.realm.publish(state, SAID, messages.JSON))
             node.gateway.schedule_flush()
-            await asyncio.wait_for(answer, WAIT_S)
+            await asyncio.wait_for(answer, PATIENCE_S)
             assert node.realm.waiting == 0
 
     run(story())

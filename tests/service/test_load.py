@@ -25,7 +25,8 @@ from nearcast.server.session import (
 )
 from nearcast.service import realm
 from nearcast.service.access.token_bucket import TokenBucket
-from support.live_clients import WAIT_S, join_client, run, service
+from support.live_clients import join_client, run, service
+from support.patience import PATIENCE_S
 from support.raw_websocket import RawClient, connect_raw, masked
 
 EVERYWHERE = Area()
@@ -110,7 +111,7 @@ def test_a_cost_leads_into_debt_of_two_seconds_at_most() -> None:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -160,7 +161,7 @@ def test_a_client_that_is_refused_again_and_again_is_disconnected_with_a_reason(
             bad = await join_client(node, "bad")
             for _ in range(200):
                 bad.send(b"nonsense")
-            await asyncio.wait_for(bad.gone.wait(), WAIT_S)
+            await asyncio.wait_for(bad.gone.wait(), PATIENCE_S)
             assert len(bad.of(messages.ErrorNotice)) == 51
             assert node.gateway.metrics.cut_refused == 1
             assert (await good.ask(messages.PublishRequest, 1.0, 1.0)).publication

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from support.patience import PATIENCE_S
+
 PROGRAM = """
 import sys
 from nearcast.scenario import Scenario
@@ -31,7 +33,7 @@ def trace_digests(hash_seed: str, *runs: tuple[str, int]) -> list[str]:
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, *(str(word) for run in runs for word in run)],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True, text=True, check=True, timeout=120,
+        capture_output=True, text=True, check=True, timeout=PATIENCE_S,
     ).stdout.split()  # fmt: skip
 
 

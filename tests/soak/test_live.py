@@ -54,17 +54,15 @@ def test_a_million_bad_frames_affect_only_their_senders(tmp_path: Path) -> None:
     assert validate(tmp_path / "t").problems == ()
 
 
-def test_a_thousand_clients_come_and_vanish_for_a_minute(tmp_path: Path) -> None:
-    async def story() -> int:
+def test_a_thousand_clients_come_and_vanish_forty_times(tmp_path: Path) -> None:
+    async def story() -> None:
         async with service(tmp_path / "t") as node:
             files = open_files()
-            end = asyncio.get_running_loop().time() + 60.0
             async with WellBehavedClients(node):
-                visits = (connect_and_vanish(node, Random(n), end, stay=3.0) for n in range(1_000))
-                times = await asyncio.gather(*visits)
+                visits = (connect_and_vanish(node, Random(n), 40, stay=3.0) for n in range(1_000))
+                await asyncio.gather(*visits)
             await nothing_left(node)
             assert open_files() <= files + 2
-            return sum(times)
 
-    assert run(story()) > 5_000
+    run(story())
     assert validate(tmp_path / "t").problems == ()

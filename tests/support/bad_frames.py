@@ -14,6 +14,7 @@ from nearcast.server.overview import gauges
 from nearcast.server.server import Server
 from nearcast.server.session import Session
 from support.live_clients import join_client
+from support.patience import PATIENCE_S
 from support.raw_websocket import BINARY, TEXT, RawClient, connect_raw, masked
 
 AREA = Area(x=1.0, y=2.0, r=3.0, vx=1.0)
@@ -111,12 +112,10 @@ async def _read_a_little(client: RawClient) -> None:
         pass
 
 
-async def connect_and_vanish(node: Server, random: Random, end: float, stay: float = 0.1) -> int:
-    """Connect, do something, vanish; over and over."""
-    times = 0
-    while asyncio.get_running_loop().time() < end:
+async def connect_and_vanish(node: Server, random: Random, times: int, stay: float = 0.1) -> None:
+    """Connect, do something, vanish; so many times."""
+    for _ in range(times):
         client = await connect_raw(node)
-        times += 1
         for _ in range(random.randrange(8)):
             client.send_request(random.choice((messages.JoinRequest("g"), *VALID_REQUESTS)))
         await asyncio.sleep(random.uniform(0, stay))
@@ -124,7 +123,6 @@ async def connect_and_vanish(node: Server, random: Random, end: float, stay: flo
             client.send_request(messages.LeaveRequest())
             await asyncio.sleep(0)
         client.vanish()
-    return times
 
 
 class WellBehavedClients:
@@ -142,7 +140,7 @@ class WellBehavedClients:
         self.ann = await join_client(self._node, "ann", messages.MSGPACK)
         bob = await join_client(self._node, "bob")
         await self.ann.ask(messages.SubscribeRequest, 1, Area(x=-500.0, y=-500.0, r=5.0))
-        while not self._over:
+        while not self._over or self.published <= 10:
             await bob.ask(
                 messages.PublishRequest,
                 -500.0,
@@ -153,21 +151,20 @@ class WellBehavedClients:
             await asyncio.sleep(0.005)
         for one in (self.ann, bob):
             one.send_request(messages.LeaveRequest())
-            await asyncio.wait_for(one.gone.wait(), 20)
+            await asyncio.wait_for(one.gone.wait(), PATIENCE_S)
 
     async def __aexit__(self, *_: object) -> None:
         self._over = True
-        await asyncio.wait_for(self._task, 30)
+        await asyncio.wait_for(self._task, PATIENCE_S)
         received = [
             messages.MSGPACK.decode_payload(m.payload) for m in self.ann.of(messages.MessageNotice)
         ]
         assert received == list(range(self.published))
-        assert self.published > 10
 
 
 async def nothing_left(node: Server) -> None:
     """All connections gone: so are their client states, subscriptions and timers."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while node.gateway.sessions or node._fronts or other_tasks():
             await asyncio.sleep(0.05)
     assert [client for client in node.realm.clients if client is not None] == []
@@ -175,7 +172,7 @@ async def nothing_left(node: Server) -> None:
     assert [one for one in node.gateway._session_at if one is not None] == []
     realm = node.realm
     assert (len(realm._subscription_slots), len(realm._fences), realm._throttled) == (0, 0, {})
-    async with asyncio.timeout(60):  # picows keeps one that broke the protocol for a moment
+    async with asyncio.timeout(PATIENCE_S):  # picows keeps one that broke the protocol for a moment
         while _sessions(node):
             await asyncio.sleep(0.2)
 

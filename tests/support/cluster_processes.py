@@ -29,9 +29,9 @@ from nearcast.space.shapes import box, disc, point
 from nearcast.trace.merge import merge
 from nearcast.trace.reader import read
 from support.fork_server import PIPE, ForkedProcess
+from support.patience import PATIENCE_S
 
 NEARCAST = Path(sys.executable).with_name("nearcast")
-START_S = 60.0
 END = "end"  # the channel of last words
 END_S = 300.0  # until all have heard them
 AGAIN_S = 30.0  # after which they are said again
@@ -62,7 +62,7 @@ class Node:
 
     async def ready(self) -> None:
         """It has said where it listens; AssertionError with its log if it does not."""
-        said = await asyncio.wait_for(asyncio.to_thread(self._read), START_S)
+        said = await asyncio.wait_for(asyncio.to_thread(self._read), PATIENCE_S)
         assert said, self.log.read_text()
         told: dict[str, Any] = json.loads(said)
         self.url, self.cluster = told["url"], told["cluster"]
@@ -93,7 +93,7 @@ class Node:
             os.kill(self.process.pid, SIGCONT)
 
     async def stopped(self) -> int:
-        return await asyncio.wait_for(asyncio.to_thread(self.process.wait), START_S)
+        return await asyncio.wait_for(asyncio.to_thread(self.process.wait), PATIENCE_S)
 
     def complaints(self) -> list[str]:
         """What its log has of failures that nobody expects."""

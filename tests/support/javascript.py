@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nearcast.client_protocol import messages
+from support.patience import PATIENCE_S
 from support.scripted_nodes import ScriptedNode
 
 CLIENTS = Path(__file__).parents[2] / "clients" / "js"
@@ -17,7 +18,7 @@ if NODE is None:  # whoever imports this needs it
     pytest.skip("there is no Node.js on this machine", allow_module_level=True)
 
 
-async def in_node(program: str, *arguments: str, patience_s: float = 30) -> list[Any]:
+async def in_node(program: str, *arguments: str) -> list[Any]:
     """Run a module that may use `nc`, `url` and `tell`; what it told, line by line."""
     head = f"""
         import * as nc from {json.dumps(str(CLIENTS / "nearcast.js"))};
@@ -31,7 +32,7 @@ async def in_node(program: str, *arguments: str, patience_s: float = 30) -> list
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        out, err = await asyncio.wait_for(process.communicate(), patience_s)
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     finally:
         if process.returncode is None:
             process.kill()

@@ -11,11 +11,11 @@ import nearcast
 from nearcast.client.client import Client
 from nearcast.server.config import Settings, load_settings
 from nearcast.server.server import Server
+from support.patience import PATIENCE_S
 
 Join: TypeAlias = Callable[[str], Awaitable[Client]]
 Place: TypeAlias = Callable[[], AbstractAsyncContextManager[Join]]
 Story: TypeAlias = Callable[[Join], Coroutine[None, None, None]]
-PATIENCE_S = 180.0  # a story that takes longer hangs
 
 
 def quiet(**others: object) -> Settings:
@@ -52,7 +52,7 @@ def run(story: Awaitable[None]) -> None:
     async def told() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, mishap: mishaps.append(mishap))
-        await asyncio.wait_for(story, PATIENCE_S)
+        await asyncio.wait_for(story, 3 * PATIENCE_S)
 
     asyncio.run(told())
     assert mishaps == [], "what fails out of sight fails the test"

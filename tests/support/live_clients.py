@@ -20,9 +20,9 @@ from nearcast.storage import AnyPath
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
+from support.patience import PATIENCE_S
 
 T = TypeVar("T")
-WAIT_S = 180.0
 
 
 def run(story: Coroutine[Any, Any, T]) -> T:
@@ -84,7 +84,7 @@ class LiveClient(WSListener):
 
     async def await_notice(self, kind: type, count: int = 1) -> Any:
         """The count-th notice of this kind."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.of(kind)) < count:
                 assert not self.gone.is_set(), f"closed after {self.notices[-3:]}"
                 self._news.clear()
@@ -100,7 +100,7 @@ class LiveClient(WSListener):
 
     async def answer(self, number: int) -> Any:
         """The notice that answers the request of this id."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while number not in self._answers:
                 assert not self.gone.is_set(), f"closed after {self.notices[-3:]}"
                 self._news.clear()

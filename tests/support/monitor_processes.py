@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from support.fork_server import PIPE, ForkedProcess
+from support.patience import PATIENCE_S
 
 
 class Started(NamedTuple):
@@ -34,5 +35,5 @@ def started(*arguments: str | Path) -> Iterator[Started]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.wait(180)
+        process.wait(PATIENCE_S)
         process.stdout.close()

@@ -10,8 +10,7 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from support.fork_server import PIPE, ForkedProcess
-
-PATIENCE_S = 180.0
+from support.patience import PATIENCE_S
 
 
 class Running(NamedTuple):
@@ -27,7 +26,7 @@ class Running(NamedTuple):
         return str(self.said["page"])
 
     def numbers(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.page}monitor/numbers", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.page}monitor/numbers", timeout=PATIENCE_S) as answer:
             told: dict[str, Any] = json.load(answer)
         return told
 

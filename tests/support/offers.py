@@ -17,8 +17,8 @@ from nearcast.space.earth_shapes import earth_disc, earth_point
 from nearcast.space.motion import Moving, path
 from nearcast.space.outline_shapes import corridor, earth_polygon, polygon, sector
 from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc, point
+from support.patience import PATIENCE_S
 
-PATIENCE_S = 180.0
 # A trial: with a client, and others that publish to it.
 Trial: TypeAlias = Callable[[Client, Sequence[Client]], Awaitable[None]]
 

@@ -17,9 +17,7 @@ from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
 from support.fork_server import fork_server
-
-PATIENCE_S = 180.0
-
+from support.patience import PATIENCE_S
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "client-server": {"matcher": "scan"},

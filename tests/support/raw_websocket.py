@@ -8,6 +8,7 @@ from typing import Any
 
 from nearcast.client_protocol import messages
 from nearcast.server.server import Server
+from support.patience import PATIENCE_S
 
 HANDSHAKE = (
     "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -57,23 +58,9 @@ class RawClient:
     def send_request(self, request: messages.Request) -> None:
         self.writer.write(masked(messages.JSON.encode(request)))
 
-    async def frames(self, patience: float = 1.0) -> list[tuple[int, bytes]]:
-        """Whatever comes until nothing has come for a while, or the connection ends."""
-        found: list[tuple[int, bytes]] = []
-        while True:
-            try:
-                read = await asyncio.wait_for(self.reader.read(1 << 20), patience)
-            except (TimeoutError, ConnectionError):
-                break
-            if not read:
-                break
-            more, self._left = unframed(self._left + read)
-            found += more
-        return found
-
-    async def next(self, patience: float = 60.0) -> tuple[int, bytes]:
+    async def next(self) -> tuple[int, bytes]:
         """The next frame."""
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(PATIENCE_S):
             while not self._came:
                 read = await self.reader.read(1 << 20)
                 assert read, "it has ended without a close"
@@ -118,7 +105,7 @@ async def connect_raw(node: Server, buffer: int = 0) -> RawClient:
     await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", node.port))
     reader, writer = await asyncio.open_connection(sock=plain, limit=buffer or 65_536)
     writer.write(HANDSHAKE.format(path="/ws", more="").encode())
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
     assert b" 101 " in head, head
     return RawClient(reader, writer)
 
@@ -133,7 +120,7 @@ async def http(node: Server, request: str, body: bytes = b"") -> tuple[int, dict
 
 
 async def answered(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode()
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)).decode()
     first, *lines = head.strip().split("\r\n")
     headers = {n.lower(): v.strip() for n, v in (line.split(":", 1) for line in lines)}
     size = int(headers.get("content-length", "0"))

@@ -16,6 +16,7 @@ import pyspark
 
 from nearcast.pipeline.spark.session import java_home
 from nearcast.storage import AnyPath, list_folder, open_parquet
+from support.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 SPARK = Path(pyspark.__file__).parent
@@ -158,13 +159,6 @@ def first_table(out: AnyPath) -> bool:
 
 
 # Clusters of several processes, started from the pyspark package.
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_until_answers(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -9,10 +9,10 @@ from nearcast.transport.loopback import LoopbackNetwork, LoopbackTransport
 from nearcast.transport.quic import QuicTransport
 from nearcast.transport.tls import TlsTransport
 from nearcast.transport.transport import Transport
+from support.patience import PATIENCE_S
 
 WITH_LINKS = ("tls", "quic")
 ALL = ("loopback", *WITH_LINKS)
-PATIENCE_S = 180.0
 
 
 class FrameRecorder:

@@ -21,6 +21,7 @@ from nearcast.trace.sinks import SCENARIO, SUMMARY, TraceFolder
 from nearcast.trace.validate import validate
 from support.live_clients import join_client, run, service
 from support.object_store import Fault, FaultyProxy, in_bucket
+from support.patience import PATIENCE_S
 
 SECOND = 1_000_000
 
@@ -80,7 +81,7 @@ def test_a_failing_disk_ends_the_recording_and_not_the_service(
         async with service(trace) as node:
             shutil.rmtree(trace)
             ann = await join_client(node, "ann")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while not node.gateway.metrics.unrecorded:
                     await ann.ask(messages.PublishRequest, 1.0, 1.0)
                     await asyncio.sleep(0.05)

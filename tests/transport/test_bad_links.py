@@ -15,10 +15,10 @@ from nearcast.transport.address_book import sign_record
 from nearcast.transport.identity import new_identity
 from nearcast.transport.links import HELLO, MESSAGE, RECORDS, LinkTransport, make_frame
 from nearcast.transport.quic import _configurations
+from support.patience import PATIENCE_S
 from support.transports import WITH_LINKS, Net
 
 KINDS = pytest.mark.parametrize("kind", WITH_LINKS)
-PATIENCE_S = 30.0
 FEW, MANY = 4, 12
 
 

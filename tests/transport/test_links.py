@@ -25,6 +25,8 @@ from nearcast.transport.links import (
 )
 from nearcast.transport.quic import QuicTransport
 from nearcast.transport.tls import TlsTransport
+from support.patience import PATIENCE_S
+from support.ports import CLOSED
 from support.transports import WITH_LINKS, FrameRecorder, Net
 
 KINDS = pytest.mark.parametrize("kind", WITH_LINKS)
@@ -48,11 +50,8 @@ def test_connecting_to_an_address_without_a_node_fails(kind):
     async def main() -> None:
         async with Net(kind) as net:
             ann, _ = await net.open()
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
             with pytest.raises(TimeoutError):
-                await ann.meet("127.0.0.1", port, patience_s=0.3)
+                await ann.meet("127.0.0.1", CLOSED, patience_s=0.3)
 
     run(main())
 
@@ -103,7 +102,7 @@ def test_a_record_is_also_sent_before_lossy_frames(kind):
             await recorder.until(1)
             card = sign_record(new_identity(), "127.0.0.1", 4000, 7)
             assert ann.add_record(card)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while ben.book.record(card.name) is None:
                     ann.send(ben.name, str(card.name).encode(), True)
                     await asyncio.sleep(0.02)
@@ -260,7 +259,7 @@ def test_random_bytes_at_the_listening_port_disturb_nobody(kind):
         reader, writer = await asyncio.open_connection(at.host, at.port, ssl=context)
         writer.write(rubbish)
         with pytest.raises((ConnectionError, ssl.SSLError, EOFError)):
-            if not await asyncio.wait_for(reader.read(), 10) or True:
+            if not await asyncio.wait_for(reader.read(), PATIENCE_S) or True:
                 raise EOFError
         writer.close()
 
@@ -274,11 +273,11 @@ def test_a_caller_without_a_hello_is_disconnected(kind, monkeypatch):
     async def main() -> None:
         async with Net(kind) as net:
             (ann, _), (ben, _) = await net.open(), await net.open()
+            accepted, accept = [], ben.accept
+            monkeypatch.setattr(ben, "accept", lambda link: (accepted.append(link), accept(link)))
             link = await ann.dial(ben.host, ben.port)
-            async with asyncio.timeout(10):
-                while not ben._links:
-                    await asyncio.sleep(0.01)
-                while ben._links:
+            async with asyncio.timeout(PATIENCE_S):
+                while not accepted or ben._links:
                     await asyncio.sleep(0.01)
             assert link.peer is None
 
@@ -475,7 +474,7 @@ def test_a_peer_that_stops_reading_is_cut_and_holds_up_nobody_else(kind):
             link = ann._peers[ben.name].link
             for end in ben._links:
                 stop_reading(end)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while link in ann._links:
                     ann.send(ben.name, bytes(1 << 20), False)
                     ann.send(dan.name, b"go on", False)

@@ -10,6 +10,7 @@ from nearcast.peer.host import run
 from nearcast.transport.identity import new_identity
 from nearcast.transport.transport import Transport
 from nearcast.wire import LONGEST
+from support.patience import PATIENCE_S
 from support.transports import ALL, WITH_LINKS, Net
 
 
@@ -88,7 +89,7 @@ def test_a_node_may_send_to_itself_and_receives_it_after_the_call(play):
 
 async def send_until_received(speaker: Transport, recorder, to: int, frame: bytes) -> None:
     """What is said to nobody is lost: whoever wants to be heard says it again."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not recorder.frames:
             speaker.send(to, frame, False)
             await asyncio.sleep(0.05)

@@ -17,6 +17,7 @@ from nearcast.cli.main import fail, main
 from nearcast.errors import SparkUnavailableError
 from nearcast.pipeline.spark import connect, session
 from nearcast.pipeline.spark.tasks import map_each
+from support.ports import CLOSED
 from support.small_traces import a_bit_of_everything, write_trace
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -46,13 +47,6 @@ def trace(tmp_path: Path) -> str:
     return str(write_trace(tmp_path / "trace", a_bit_of_everything()))
 
 
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.mark.parametrize(
     ("where", "code", "said"),
     [
@@ -74,7 +68,7 @@ def closed_port() -> int:
 def test_a_wrong_or_silent_place_is_one_line(
     where: list[str], code: int, said: str, trace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = str(closed_port())
+    port = str(CLOSED)
     arguments = [word.replace("{port}", port) for word in where]
     assert main(["analyse", trace, *arguments]) == code
     printed = capsys.readouterr()

@@ -18,6 +18,7 @@ from nearcast.errors import TraceError
 from nearcast.pipeline.spark.storage import read_result
 from nearcast.pipeline.stream.streaming import follow, read_windows
 from support.growing_traces import COUNTS, as_printed, grow, made_up, windows_of
+from support.patience import PATIENCE_S
 from support.small_traces import Rows, begin_trace
 
 LATE_S = 5.0  # as `nearcast analyse --follow` has it
@@ -179,7 +180,7 @@ def test_waiting_for_a_trace_is_reported_and_stops_on_a_signal(tmp_path: Path) -
         printed = child.stderr.readline()
         assert printed == f"nearcast: waiting for a trace at {trace} (Ctrl-C stops)\n"
         child.send_signal(number)
-        assert child.communicate(timeout=60)[1] == "" and child.returncode == 0
+        assert child.communicate(timeout=PATIENCE_S)[1] == "" and child.returncode == 0
 
 
 @pytest.mark.parametrize(

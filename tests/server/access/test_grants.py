@@ -25,9 +25,10 @@ from nearcast.server.access import jwts
 from nearcast.server.config import ClusterSettings, JwtSettings, LimitSettings, Settings
 from nearcast.server.server import Server
 from nearcast.space.shapes import disc, point
-from support.join_targets import PATIENCE_S, address
+from support.join_targets import address
 from support.jwt_issuer import claims_of, eddsa, es256, issuing, jwks
 from support.live_clients import LiveClient, connect_client, join_client, run, service
+from support.patience import PATIENCE_S
 from support.raw_websocket import http
 
 ISSUER = eddsa("key")
@@ -427,7 +428,7 @@ def test_a_node_reloads_its_tokens_on_sighup(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
-            port = int(await asyncio.wait_for(process.stdout.readline(), 60))
+            port = int(await asyncio.wait_for(process.stdout.readline(), PATIENCE_S))
             node: Any = SimpleNamespace(port=port, url=f"ws://127.0.0.1:{port}/ws")
             ann, bob = [
                 await join_client(node, token=f"a-token-of-{one}") for one in ("ann", "bob")

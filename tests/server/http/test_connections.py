@@ -22,7 +22,8 @@ from nearcast.server.http.protocol import (
 )
 from nearcast.server.metrics import Metrics
 from nearcast.server.server import Server
-from support.live_clients import WAIT_S, connect_client, join_client, run, service
+from support.live_clients import connect_client, join_client, run, service
+from support.patience import PATIENCE_S
 from support.raw_websocket import HANDSHAKE, RawClient, answered
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -385,7 +386,7 @@ def test_addresses_are_counted_by_who_can_have_them(peer: Any, counted: str) -> 
 
 
 async def until(met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not met():
             await asyncio.sleep(0.01)
 
@@ -397,7 +398,7 @@ async def dial_from(node: Server, here: str) -> tuple[asyncio.StreamReader, asyn
 async def upgraded_from(node: Server, here: str) -> RawClient:
     reader, writer = await dial_from(node, here)
     writer.write(HANDSHAKE.format(path="/ws", more="").encode())
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_S)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
     assert b" 101 " in head
     return RawClient(reader, writer)
 
@@ -421,7 +422,7 @@ def test_connections_that_never_join_keep_nobody_out(monkeypatch: pytest.MonkeyP
             writer.write(GET)
             status, _, body = await answered(reader)
             for raw_client in raw_clients:  # displaced, all of them
-                await asyncio.wait_for(raw_client.reader.read(), WAIT_S)
+                await asyncio.wait_for(raw_client.reader.read(), PATIENCE_S)
             del silent
             return status, body, node.gateway.clients
 
@@ -434,11 +435,11 @@ def test_clients_beyond_the_limit_are_refused_when_they_connect_or_join() -> Non
             late = await connect_client(node)  # connected, while there was room
             ann, _ = await join_client(node, "ann"), await join_client(node, "bob")
             error = await late.ask(messages.JoinRequest, "late")
-            await asyncio.wait_for(late.gone.wait(), WAIT_S)
+            await asyncio.wait_for(late.gone.wait(), PATIENCE_S)
             with pytest.raises(Exception, match="503"):
                 await connect_client(node)
             ann.send_request(messages.LeaveRequest(id=7))
-            await asyncio.wait_for(ann.gone.wait(), WAIT_S)
+            await asyncio.wait_for(ann.gone.wait(), PATIENCE_S)
             await join_client(node, "carl")
             assert node.gateway.metrics.refused_full == 2
             return [error.reason, late.of(messages.ByeNotice)[0].reason]
@@ -454,7 +455,7 @@ def test_an_address_has_so_many_connections_over_real_sockets() -> None:
         async with service(limits=LimitSettings(address=3, join_s=600.0)) as node:
             mine = [await upgraded_from(node, "127.0.0.2") for _ in range(3)]
             reader, _ = await dial_from(node, "127.0.0.2")
-            told = await asyncio.wait_for(reader.read(), WAIT_S)
+            told = await asyncio.wait_for(reader.read(), PATIENCE_S)
             for one in [await dial_from(node, "127.0.0.1") for _ in range(5)]:
                 one[1].write(GET)
                 assert (await answered(one[0]))[0] == 200

@@ -9,7 +9,8 @@ from nearcast.errors import ConfigError
 from nearcast.server.config import Settings, load_settings
 from nearcast.server.http.cors import page_refusal
 from nearcast.server.http.protocol import HttpResponse
-from support.live_clients import WAIT_S, run, service
+from support.live_clients import run, service
+from support.patience import PATIENCE_S
 from support.raw_websocket import HANDSHAKE, http
 
 PAGE = "https://page.example"
@@ -82,7 +83,7 @@ def test_a_route_that_names_an_origin_itself_is_not_contradicted() -> None:
             node.routes.add("GET", "/own", lambda _: HttpResponse(b"", headers=own))
             reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
             writer.write(asked("GET", "/own", PAGE).encode())
-            return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_S)
+            return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
 
     assert run(story()).count(b"Access-Control-Allow-Origin") == 1
 

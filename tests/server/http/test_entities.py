@@ -16,15 +16,16 @@ from nearcast.space.shapes import disc, point
 from support.cluster_scripts import ClusterScript
 from support.examples import seeds
 from support.join_targets import Join, address, in_both, quiet, run
+from support.patience import PATIENCE_S
 from support.realm_histories import RealmHarness
 
 
 async def next_of(here: Subscription) -> Message:
-    return await asyncio.wait_for(anext(here), 20)
+    return await asyncio.wait_for(anext(here), PATIENCE_S)
 
 
 async def change_of(here: Subscription) -> Entered | Left:
-    return await asyncio.wait_for(anext(here.changes()), 20)
+    return await asyncio.wait_for(anext(here.changes()), PATIENCE_S)
 
 
 @in_both

@@ -11,6 +11,7 @@ from nearcast.server.server import Server
 from nearcast.space.shapes import point
 from support.join_targets import address, run
 from support.live_clients import service
+from support.patience import PATIENCE_S
 from support.raw_websocket import http
 
 
@@ -47,15 +48,15 @@ def test_a_set_is_put_given_changed_and_removed() -> None:
             assert await ask(node, "GET") == (200, json.loads(put))
             depots = await office.subscribe(fences="depots", events=["enter", "leave"])
             await office.publish(point(10, 0), retain=True, name="truck")
-            assert (await asyncio.wait_for(anext(depots.events()), 60)).fence == 7
+            assert (await asyncio.wait_for(anext(depots.events()), PATIENCE_S)).fence == 7
             patch = collection(feature("c", 10), remove=[7])
             assert await ask(node, "PATCH", body=patch) == (200, {"fences": 2})
-            events = [await asyncio.wait_for(anext(depots.events()), 60) for _ in range(2)]
+            events = [await asyncio.wait_for(anext(depots.events()), PATIENCE_S) for _ in range(2)]
             assert [(one.event, one.fence, one.reason) for one in events] == [
                 ("leave", 7, "removed"), ("enter", "c", ""),
             ]  # fmt: skip
             assert await ask(node, "DELETE") == (204, None)
-            assert (await asyncio.wait_for(anext(depots.events()), 60)).reason == "removed"
+            assert (await asyncio.wait_for(anext(depots.events()), PATIENCE_S)).reason == "removed"
 
     run(story())
 

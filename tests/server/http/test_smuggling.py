@@ -12,6 +12,7 @@ from nearcast.server.http.head import HttpError, body_size, check_upgrade, parse
 from nearcast.server.http.protocol import HttpRequest, HttpResponse, json_response
 from nearcast.server.server import Server
 from support.live_clients import run, service
+from support.patience import PATIENCE_S
 from support.raw_websocket import HANDSHAKE, answered
 
 BEHIND = b"GET /behind HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -118,7 +119,7 @@ async def sent(node: Server, data: bytes) -> bytes:
     """All that comes back until the node closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
     writer.write(data)
-    read = await asyncio.wait_for(reader.read(), 20)
+    read = await asyncio.wait_for(reader.read(), PATIENCE_S)
     writer.close()
     return read
 
@@ -250,7 +251,7 @@ def test_a_sender_who_expects_it_is_told_to_go_on() -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
             head = POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(BODY)
             writer.write(head)
-            told = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+            told = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
             writer.write(BODY)
             first = await answered(reader)
             writer.write(head + BODY)  # whoever does not wait needs no word
@@ -269,10 +270,10 @@ def test_an_upgrade_is_read_once_and_what_follows_it_is_for_the_websocket(connec
         async with service() as node:
             reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
             writer.write(upgrade[:-2] + odd + b"\x81\x80\x00\x00\x00\x00")  # and an empty text
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
             assert b" 101 " in head
             assert b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head  # RFC 6455, 1.3
-            return await asyncio.wait_for(reader.readexactly(2 + 13), 20)
+            return await asyncio.wait_for(reader.readexactly(2 + 13), PATIENCE_S)
 
     assert run(story())[2:] == b'{"is":"error"'
 

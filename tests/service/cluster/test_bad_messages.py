@@ -55,8 +55,7 @@ from nearcast.transport.identity import new_identity
 from nearcast.transport.tls import TlsTransport
 from support.cluster_processes import Node
 from support.join_targets import address
-
-PATIENCE_S = 180.0
+from support.patience import PATIENCE_S
 
 
 def member(key: Path, join: str = "") -> Server:

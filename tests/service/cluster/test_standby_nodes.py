@@ -10,8 +10,8 @@ from nearcast.cli.nodes import ask_node
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.cluster_processes import Cluster, Walker, check, leave
+from support.patience import PATIENCE_S
 
-PATIENCE_S = 180.0
 # The CPU share of a node depends on the machine, so it does not count here.
 SETTINGS = """
 [cluster]

@@ -17,8 +17,8 @@ from nearcast.client.core import Phase
 from nearcast.client.subscription import Subscription
 from nearcast.space.shapes import disc, point
 from support.node_processes import Running, cluster
+from support.patience import PATIENCE_S
 
-PATIENCE_S = 120.0
 STOPPED_S = 3.5  # longer than a node waits for a client that it has asked for
 
 

@@ -20,11 +20,11 @@ from nearcast.server.server import Server
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc, point
 from support.join_targets import address, run
+from support.patience import PATIENCE_S
 
 NAMES = ["anna", "bert", "cleo", "dora", "egon", "fred"]
 STEPS = 12
 STEP_S = 0.25  # two ticks
-PATIENCE_S = 60.0
 Log: TypeAlias = list[list[tuple[Any, ...]]]
 
 
