@@ -296,6 +296,8 @@ def open_output(file: AnyPath) -> "pa.NativeFile":
 @contextmanager
 def writing_whole(file: AnyPath) -> Iterator["pa.NativeFile"]:
     """Write a file piece by piece; it is there, complete, when the block ends without an error."""
+    if isinstance(file, Path) and not file.parent.is_dir():
+        raise FileNotFoundError(ENOENT, "there is no such folder", str(file.parent))
     hidden = file.with_name(f".{file.name}.unfinished")
     try:
         with open_output(hidden) as output:

@@ -41,7 +41,6 @@ def add_advise(commands: Any) -> Parser:
         help="which overlay suits a recorded world, and what it costs",
         description=DESCRIPTION,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
     add("source", type=path_argument, metavar="SOURCE", help="a trace or a file of fixes, or a URI")

@@ -31,7 +31,6 @@ def add_listen(commands: Any) -> Parser:
         " each publication on a line (with --json, as a document on a line). Waits some seconds for"
         " a node that is just starting.",
         epilog=QUICK_START,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_area_arguments(command)
     add = command.add_argument
@@ -58,6 +57,8 @@ def run_listen(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
 
     where = area_of(arguments)
+    if arguments.count is not None and arguments.count < 1:
+        raise ValueError(f"--count must be 1 or more, not {arguments.count}")
     try:
         asyncio.run(
             listen(
@@ -78,7 +79,6 @@ def add_say(commands: Any) -> Parser:
         description="Publish a text at a point (with --r, to a disc): everyone whose area it"
         " touches receives it. With --to, send it to one entity instead, wherever it is.",
         epilog=QUICK_START,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_area_arguments(command)
     command.add_argument("text", metavar="TEXT", help="the payload")

@@ -25,8 +25,20 @@ FOR_A_TRACE = "where to leave the trace: a folder, or a URI like s3://bucket/wal
 SETTINGS_FILE = Path("nearcast.toml")
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Examples, which begin with a line that ends with a colon, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.partition("\n")[0].endswith(":"):
+            return "".join(indent + line for line in text.splitlines(keepends=True))
+        return super()._fill_text(text, width, indent)
+
+
 class Parser(argparse.ArgumentParser):
     """Reports wrong use in one line, with exit code 2."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_HelpFormatter, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -45,6 +57,13 @@ def path_argument(text: str) -> "AnyPath":
     except ValueError as why:
         raise argparse.ArgumentTypeError(str(why)) from None
     return found
+
+
+def port_argument(text: str) -> int:
+    """An argument that is a port; 0: any."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"a port is from 0 to 65535, not {text!r}")
+    return int(text)
 
 
 def add_spark_options(command: Parser) -> None:

@@ -26,7 +26,6 @@ def add_explain(commands: Any) -> Parser:
         help="why a subscription received a publication, or missed it",
         description=DESCRIPTION,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
     add("trace", type=path_argument, metavar="TRACE", help=A_TRACE)

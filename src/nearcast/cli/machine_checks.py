@@ -31,9 +31,9 @@ def _packages() -> Finding:
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
-            missing.append(name)
-    remedy = f"pip install {' '.join(missing)} (or: make setup)"
-    return Finding("packages", not missing, ", ".join(found), remedy)
+            missing.append(f"no {name}")
+    remedy = "a client needs no more; for a node: pip install 'nearcast[node]' (or: make setup)"
+    return Finding("packages", not missing, ", ".join((*found, *missing)), remedy)
 
 
 def _machine() -> Finding:

@@ -4,7 +4,6 @@ Exit codes: 0 success, 1 failure, 2 wrong use. Errors are one line on standard e
 standard output is one JSON document and nothing else.
 """
 
-import argparse
 import os
 import re
 import sys
@@ -42,13 +41,21 @@ COMMANDS = (
 )  # fmt: skip
 
 
+EXAMPLES = f"""\
+{clients.QUICK_START}a game of bots, in a page:
+  nearcast up
+a simulated world, and what happened in it:
+  nearcast simulate client-server --nodes 2000 --seconds 10 --trace world
+  nearcast analyse world
+"""
+
+
 def parser() -> Parser:
     """The parser of all commands."""
     top = Parser(
         prog="nearcast",
         description="Spatial publish/subscribe: clients receive what touches their areas.",
-        epilog=simulate.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EXAMPLES,
     )
     top.add_argument("--version", action="version", version=f"nearcast {__version__}")
     commands = top.add_subparsers(

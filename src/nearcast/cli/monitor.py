@@ -8,6 +8,7 @@ from nearcast.cli.common import (
     A_TRACE,
     Parser,
     path_argument,
+    port_argument,
     write_json,
     write_lines,
 )
@@ -32,7 +33,10 @@ def add_up(commands: Any) -> Parser:
         " how many of the ships in its sight each peer knows.",
     )
     add = command.add_argument
-    add("--port", type=int, default=8470, metavar="N", help="of page and clients (default 8470)")
+    add(
+        "--port", type=port_argument, default=8470, metavar="N",
+        help="of page and clients (default 8470)",
+    )  # fmt: skip
     add(
         "--game", default="walkers", choices=("walkers", "planetpi4"),
         help="walkers (default): characters on a node; planetpi4: ships, each a peer of an overlay",
@@ -73,6 +77,8 @@ def _run_walkers(arguments: argparse.Namespace) -> int:
     from nearcast.server.config import load_settings
 
     bots = DEFAULT_WALKERS if arguments.bots is None else arguments.bots
+    if bots < 0:
+        raise ValueError(f"bots must be 0 or more, not {bots}")
     trace = None if arguments.trace is None else str(arguments.trace)
     chosen = load_settings(flags={"port": arguments.port, "trace": trace})
 
@@ -137,7 +143,7 @@ def add_monitor(commands: Any) -> Parser:
     )
     command.add_argument("trace", type=path_argument, metavar="TRACE", help=A_TRACE)
     command.add_argument(
-        "--port", type=int, default=8471, metavar="N", help="of the page (default 8471)"
+        "--port", type=port_argument, default=8471, metavar="N", help="of the page (default 8471)"
     )
     command.set_defaults(run=run_monitor)
     return command

@@ -24,7 +24,6 @@ def add_node(commands: Any) -> Parser:
         " from environment variables NEARCAST_…, then from the file, then from the defaults that"
         " `nearcast config` prints.",
         epilog=QUICK_START,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
     add("--config", type=Path, metavar="FILE", help="settings (default: nearcast.toml, if there)")

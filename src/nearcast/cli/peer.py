@@ -5,7 +5,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.common import Parser, path_argument, split_setting, write_lines
+from nearcast.cli.common import (
+    Parser,
+    path_argument,
+    port_argument,
+    split_setting,
+    write_lines,
+)
 from nearcast.cli.progress import telling_of_compilation
 from nearcast.extras import keep_pandas_out
 from nearcast.protocols import PROTOCOLS
@@ -37,7 +43,6 @@ def add_peer(commands: Any) -> Parser:
         " comes to know all it needs. Every peer has a key: links are encrypted, names are"
         " proven, and publications are signed by their authors.",
         epilog=PEERS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
     add(
@@ -51,7 +56,7 @@ def add_peer(commands: Any) -> Parser:
         help="where to listen, and where others find it (default: the address from which the peer"
         " that is joined is reached; without --join 127.0.0.1)",
     )  # fmt: skip
-    add("--port", type=int, default=0, metavar="N", help="where to listen (default: any)")
+    add("--port", type=port_argument, default=0, metavar="N", help="where to listen (default: any)")
     add("--link", default="tls", metavar="NAME", help="tls (default) or quic, for all peers alike")
     add("--serve", action="store_true", help="brokers: also run a broker, beside the one joined")
     add(
@@ -71,7 +76,7 @@ def add_peer(commands: Any) -> Parser:
         help="any setting of the overlay, and with --bots of the workload",
     )  # fmt: skip
     add(
-        "--websocket", type=int, metavar="PORT",
+        "--websocket", type=port_argument, metavar="PORT",
         help="be the way into the overlay for pages in JavaScript: each client that connects to"
         " this port of this machine gets a peer of its own; there are no requests on standard"
         " input then",

@@ -34,7 +34,6 @@ def add_simulate(commands: Any) -> Parser:
         help="run a protocol in a simulated world and leave a trace",
         description="Run a protocol in a simulated world. Same arguments, same trace, always.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
     add("protocol", metavar="PROTOCOL", help=", ".join((*PROTOCOLS, "cluster (live nodes)")))

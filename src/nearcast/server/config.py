@@ -255,6 +255,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+# Of settings whose flag is not their own name.
+FLAGS = {f"cluster.{flag}": flag for flag in ("join", "standby", "capacity", "advertise")}
+
+
 def load_settings(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
@@ -275,13 +279,14 @@ def load_settings(
             values[key], where[key] = _number(key, value), name
     for key, value in (flags or {}).items():
         if value is not None:
-            values[key], where[key] = value, "--" + key.replace("_", "-").replace(".", "-")
+            flag = FLAGS.get(key, key.replace("_", "-").replace(".", "-"))
+            values[key], where[key] = value, f"--{flag}"
     for key in values:
         _check(key, values[key], where[key])
     try:
         return msgspec.convert(_nested(values), Settings)
     except msgspec.ValidationError as why:  # of two settings together: one is at fault
-        reason = str(why)
+        reason = str(why).partition(" - at `$")[0]
         culprit = next((place for key, place in where.items() if key in reason), "settings")
         raise ConfigError(f"{culprit}: {reason}") from None
 

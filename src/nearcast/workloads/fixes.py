@@ -134,6 +134,8 @@ def from_parquet(file: AnyPath) -> Any:
             return opened.read(columns=wanted_columns(str(file), opened.schema_arrow.names))
     except StorageError:
         raise
+    except FileNotFoundError:
+        raise ValueError(f"there is no {file}") from None
     except (pa.ArrowException, OSError) as problem:
         raise ValueError(f"{file} is not a readable Parquet file: {in_short(problem)}") from problem
 

@@ -99,6 +99,8 @@ def column_names(file: AnyPath) -> list[str]:
             return offered_names(str(file), parquet.schema_arrow)
     except StorageError:
         raise
+    except FileNotFoundError:
+        raise ValueError(f"there is no {file}") from None
     except (pa.ArrowException, OSError) as problem:
         raise ValueError(f"{file} is not a readable Parquet file: {in_short(problem)}") from problem
 
