@@ -7,7 +7,18 @@ from typing import NamedTuple
 from nearcast.model.subscription import NodeId
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector
-from nearcast.workloads.planetpi4_reckoning import ReceivedUpdate, predict
+from nearcast.workloads.planetpi4_reckoning import predict
+
+
+class ReceivedUpdate(NamedTuple):
+    """An update that a node has received: from `known` on it knew the ship's motion at `made`."""
+
+    known: Time
+    by: NodeId
+    ship: NodeId
+    made: Time
+    place: Vector
+    velocity: Vector
 
 
 class PositionError(NamedTuple):

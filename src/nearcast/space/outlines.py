@@ -15,25 +15,17 @@ is; its edges are straight in longitude and latitude (RFC 7946).
 """  # noqa: E501
 
 from array import array
-from enum import IntEnum
 from math import inf, isfinite
 
 import msgspec
 from msgspec import Struct
 
-
-class Form(IntEnum):
-    """What an outline is."""
-
-    WHOLE = 0  # all of the box or ball: the outline only bounds heights
-    POLYGON = 1  # with holes and several parts: what is inside an odd number of rings
-    CORRIDOR = 2  # what is within `size` of a line
-    SECTOR = 3  # a part of a disc: apex, direction, angle, range (`size`)
-    BALL = 4  # on Earth, in height too: chord² + difference of heights² <= size²
-
-
-# Plain integers beside the enum: numba and tight loops compare these.
-WHOLE, POLYGON, CORRIDOR, SECTOR, BALL = 0, 1, 2, 3, 4
+# What an outline is: plain integers, which kernels compare.
+WHOLE = 0  # all of the box or ball: the outline only bounds heights
+POLYGON = 1  # with holes and several parts: what is inside an odd number of rings
+CORRIDOR = 2  # what is within `size` of a line
+SECTOR = 3  # a part of a disc: apex, direction, angle, range (`size`)
+BALL = 4  # on Earth, in height too: chord² + difference of heights² <= size²
 
 MOST_VERTICES = 10_000  # of a polygon or a line, as somebody gives it
 MOST_NUMBERS = 300_000  # of an outline: a corridor on Earth has a vertex for each km

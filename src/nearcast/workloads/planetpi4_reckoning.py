@@ -12,7 +12,6 @@ knew that and from when, and positions where the ship truly was.
 from struct import Struct as Layout
 from typing import NamedTuple
 
-from nearcast.model.subscription import NodeId
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 
@@ -46,14 +45,3 @@ def predict(place: Vector, velocity: Vector, since: Time, t: Time) -> Vector:
     x, y, z = place
     vx, vy, vz = velocity
     return x + vx * seconds, y + vy * seconds, z + vz * seconds
-
-
-class ReceivedUpdate(NamedTuple):
-    """An update that a node has received: from `known` on it knew the ship's motion at `said`."""
-
-    known: Time
-    by: NodeId
-    ship: NodeId
-    made: Time
-    place: Vector
-    velocity: Vector

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 from nearcast.pipeline.jobs import dead_reckoning
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
-from nearcast.workloads.planetpi4_reckoning import ReceivedUpdate
-from support.dead_reckoning import position_errors
+from support.dead_reckoning import ReceivedUpdate, position_errors
 from support.small_runs import by_keys, rows_of
 
 Row = dict[str, Any]
