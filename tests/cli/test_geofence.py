@@ -97,6 +97,7 @@ def test_a_folder_and_geojson_have_the_same_events_and_may_be_empty(folder: Path
     [
         (["absent.geojson", "walk.csv"], "there is no absent.geojson"),
         (["fences.geojson", "absent.csv"], "there is no absent.csv"),
+        (["fences.geojson", "absent.parquet"], "there is no absent.parquet"),
         (["walk.csv", "walk.csv"], "walk.csv is no GeoJSON FeatureCollection"),
         (["fences.geojson", "."], " holds neither a trace nor folders that do"),
         (["fences.geojson", "walk.csv", "--events", "arrive"], "no event 'arrive'"),

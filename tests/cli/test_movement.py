@@ -92,6 +92,7 @@ def test_what_cannot_be_exported_gets_one_line(tmp_path: Path) -> None:
         (("ships", "out.shp"), 2, "out.shp must end with .parquet, .geojson, .csv"),
         (("ships", "ships.csv"), 2, "ships.csv exists already"),
         (("nowhere", "out.csv"), 1, "there is no trace at nowhere"),
+        (("ships", "nowhere/out.csv"), 2, "there is no nowhere"),
     ):
         done = nearcast(tmp_path, "export", *words)
         assert (done.returncode, done.stdout) == (code, "")

@@ -111,7 +111,8 @@ def test_a_request_under_way_is_answered_by_whom_it_was_sent_to_and_later_ones_w
 def test_where_the_other_node_will_not_have_it_a_client_stays(
     trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_parameters(monkeypatch, handover=SECOND * 3 // 10)
+    if trouble == "is silent":  # so long that it is welcomed in time afterwards
+        set_parameters(monkeypatch, handover=SECOND * 2)
 
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:

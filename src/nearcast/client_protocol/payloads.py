@@ -17,7 +17,7 @@ class Unreadable(Struct, frozen=True):
 
 
 def nests_too_deep(value: Any) -> bool:
-    """Are arrays and objects nested in more than DEEPEST levels? Work is linear in the size."""
+    """Are arrays and objects nested in more than MAX_NESTING levels? Work is linear in the size."""
     level = [value]
     for _ in range(MAX_NESTING):
         # MessagePack also has arrays as keys of objects, which are tuples in Python.

@@ -380,7 +380,7 @@ def values_between(curve: Mapping[int, float], first: float, last: float) -> lis
 
 
 def recovery_seconds(curve: Mapping[int, float], points: float) -> int | None:
-    """Seconds after FALL_S until a mean of ten is back near what it was; None: it is not."""
+    """Seconds after the crash until a mean of ten is back near what it was; None: it is not."""
     before = mean(values_between(curve, CRASH_AT_S - 10, CRASH_AT_S))
     for second in range(int(CRASH_AT_S), max(curve) - 9):
         if mean(values_between(curve, second, second + 10)) >= before - points:

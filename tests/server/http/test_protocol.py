@@ -10,6 +10,7 @@ import pytest
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server.config import LimitSettings
+from nearcast.server.http import protocol
 from nearcast.server.http.head import HttpError, HttpRequest, body_size, parse_head
 from nearcast.server.http.protocol import HttpResponse, HttpRoutes, json_response
 from support.live_clients import join_client, run, service
@@ -155,7 +156,11 @@ def test_several_requests_share_a_connection_whole_or_in_pieces() -> None:
     assert run(story()) == [200, 404, 202, 200]
 
 
-def test_more_requests_on_a_connection_than_the_limit_are_refused() -> None:
+def test_more_requests_on_a_connection_than_the_limit_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "monotonic", lambda: 100.0)  # no bucket fills up
+
     async def story() -> list[int]:
         async with service(limits=LimitSettings(requests=5)) as node:
             reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
