@@ -19,7 +19,7 @@ from support.join_targets import address, run
 
 
 async def talk(folder: Path) -> None:
-    """Three who listen in two places each, move, and publish; two of them keep a diary."""
+    """Three clients with two areas each move and publish; two of them record what they receive."""
     chance = random.Random(3)
     chosen = load_settings(flags={"port": 0, "trace": str(folder / "node")})
     async with Server(chosen) as service:
@@ -73,16 +73,16 @@ def test_clients_received_exactly_what_they_should_have_received(folder: Path) -
 def test_what_did_not_arrive_is_missing_though_the_node_has_sent_it(
     folder: Path, tmp_path: Path
 ) -> None:
-    diary = tmp_path / "alice"
+    client_trace = tmp_path / "alice"
     for part in sorted((folder / "alice").rglob("*")):
         if part.is_file():
-            copy = diary / part.relative_to(folder / "alice")
+            copy = client_trace / part.relative_to(folder / "alice")
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(part.read_bytes())
-    first = reader.files(diary, "deliveries")[0]
+    first = reader.files(client_trace, "deliveries")[0]
     heard = pq.read_table(first)
     pq.write_table(heard.slice(1), first)
-    summary = merge(folder / "node", [diary], tmp_path / "merged")
+    summary = merge(folder / "node", [client_trace], tmp_path / "merged")
     lost = heard.slice(0, 1).to_pylist()[0]
     assert summary["clients"] == 1
     assert sorted([*pairs(tmp_path / "merged"), (lost["publication"], lost["subscription"])]) == (
@@ -96,10 +96,10 @@ def test_what_is_no_client_trace_is_refused_and_nothing_is_written(
     table = pa.table({"t": [1]})
     (tmp_path / "other" / "notes").mkdir(parents=True)
     pq.write_table(table, tmp_path / "other" / "notes" / "part-00000.parquet")
-    for stranger in (tmp_path / "other", tmp_path / "nowhere"):
+    for no_trace in (tmp_path / "other", tmp_path / "nowhere"):
         code = main(
-            ["merge", str(folder / "node"), str(stranger), "--trace", str(tmp_path / "merged")]
+            ["merge", str(folder / "node"), str(no_trace), "--trace", str(tmp_path / "merged")]
         )
         assert code == 1
-        assert str(stranger) in capsys.readouterr().err
+        assert str(no_trace) in capsys.readouterr().err
         assert not (tmp_path / "merged").exists()

@@ -87,8 +87,8 @@ def test_an_address_is_a_host_and_a_port():
     assert parse_address("[::1]:80") == ("::1", 80)
 
 
-class Desks:
-    """A desk alone, with what it says."""
+class RecordingLineProtocol:
+    """A line protocol by itself, with the notices that it sends."""
 
     def __init__(self) -> None:
         self.notices: list[messages.Notice] = []
@@ -114,44 +114,44 @@ class Desks:
 )
 def test_what_a_peer_cannot_do_is_refused_with_a_reason(line, why):
     with pytest.raises(ValueError, match=why):
-        Desks().command(line)
+        RecordingLineProtocol().command(line)
 
 
 def test_only_variables_that_leave_a_value_are_tuned():
-    desks = Desks()
-    desks.command('{"do": "subscribe", "subscription": 4}')
+    protocol = RecordingLineProtocol()
+    protocol.command('{"do": "subscribe", "subscription": 4}')
     with pytest.raises(ValueError, match="subscription 4 has no variables"):
-        desks.command('{"do": "tune", "subscription": 4, "variables": {"v": 1}}')
+        protocol.command('{"do": "tune", "subscription": 4, "variables": {"v": 1}}')
     area = '{"formula": "x <= 1 / v"}'
-    desks.command(
+    protocol.command(
         f'{{"do": "subscribe", "subscription": 5, "area": {area}, "variables": {{"v": 2}}}}'
     )
     with pytest.raises(ValueError):
-        desks.command('{"do": "tune", "subscription": 5, "variables": {"v": 0}}')
-    assert desks.command(
+        protocol.command('{"do": "tune", "subscription": 5, "variables": {"v": 0}}')
+    assert protocol.command(
         '{"do": "tune", "subscription": 5, "variables": {"v": 4}}'
-    ) == commands.Tune(desks.line_protocol._subscribed[5].subscription, {"v": 4.0})
+    ) == commands.Tune(protocol.line_protocol._subscribed[5].subscription, {"v": 4.0})
 
 
 def test_the_same_number_again_replaces_that_subscription():
-    desks = Desks()
-    first = desks.command('{"do": "subscribe", "subscription": 4, "area": {"x": 1, "y": 1}}')
-    again = desks.command('{"do": "subscribe", "subscription": 4, "area": {"x": 2, "y": 1}}')
-    other = desks.command('{"do": "subscribe", "subscription": 5}')
+    protocol = RecordingLineProtocol()
+    first = protocol.command('{"do": "subscribe", "subscription": 4, "area": {"x": 1, "y": 1}}')
+    again = protocol.command('{"do": "subscribe", "subscription": 4, "area": {"x": 2, "y": 1}}')
+    other = protocol.command('{"do": "subscribe", "subscription": 5}')
     assert first.subscription == again.subscription != other.subscription
-    desks.command('{"do": "unsubscribe", "subscription": 4}')
-    renewed = desks.command('{"do": "subscribe", "subscription": 4}')
+    protocol.command('{"do": "unsubscribe", "subscription": 4}')
+    renewed = protocol.command('{"do": "subscribe", "subscription": 4}')
     assert renewed.subscription != first.subscription
 
 
 def test_a_delivery_is_one_line_with_the_applications_own_subscription_numbers():
-    desks = Desks()
-    wanted = desks.command('{"do": "subscribe", "subscription": 4}').subscription
+    protocol = RecordingLineProtocol()
+    wanted = protocol.command('{"do": "subscribe", "subscription": 4}').subscription
     packed = msgspec.msgpack.encode({"a": "1\n"})
     for number, payload in enumerate((packed, b"no value\n", msgspec.msgpack.encode(inf), b"")):
         publication = Publication(number, 3, 9, box(1, 2, 5, 6), payload=payload)
-        desks.line_protocol.deliver(1, publication, (wanted, 12345))
-    lines = [messages.JSON.encode(notice) for notice in desks.notices]
+        protocol.line_protocol.deliver(1, publication, (wanted, 12345))
+    lines = [messages.JSON.encode(notice) for notice in protocol.notices]
     notices = [json.loads(line) for line in lines]
     assert all(b"\n" not in line for line in lines)
     assert [(t["to"], t["from"], t["x"], t["rx"]) for t in notices] == [([4], 3, 1.0, 5.0)] * 4
@@ -159,11 +159,11 @@ def test_a_delivery_is_one_line_with_the_applications_own_subscription_numbers()
 
 
 def test_a_payload_travels_as_messagepack_or_is_refused():
-    desks = Desks()
-    sent = desks.command('{"do": "publish", "x": 1, "y": 2, "payload": {"a": [1, null]}}')
+    protocol = RecordingLineProtocol()
+    sent = protocol.command('{"do": "publish", "x": 1, "y": 2, "payload": {"a": [1, null]}}')
     assert sent.payload == msgspec.msgpack.encode({"a": [1, None]})
     with pytest.raises(ValueError, match="the payload cannot be"):
-        desks.command(f'{{"do": "publish", "x": 1, "y": 2, "payload": {2**64}}}')
+        protocol.command(f'{{"do": "publish", "x": 1, "y": 2, "payload": {2**64}}}')
 
 
 def test_numbers_differ_between_peers_and_are_identifiers():

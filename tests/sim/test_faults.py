@@ -23,8 +23,8 @@ from nearcast.workloads import churn
 from nearcast.workloads.workload import first_id
 
 
-class Ward:
-    """A world that only falls ill: it keeps a diary and otherwise does as it is told."""
+class FaultyWorld:
+    """A world in which nothing happens but faults, which it writes down."""
 
     def __init__(self, entities: int, parameters: FaultParameters, seed: int = 1) -> None:
         self.now = 0
@@ -36,7 +36,7 @@ class Ward:
         self._ages = count()
         FaultInjector(parameters, Random(seed), self, self.network).begin()
 
-    def run(self, seconds: int) -> "Ward":
+    def run(self, seconds: int) -> "FaultyWorld":
         while self._plans and self._plans[0][0] <= seconds * SECOND:
             self.now, _, act = heappop(self._plans)
             if self.now % SECOND == 0:
@@ -77,18 +77,18 @@ def likely(hits: int, many: int, probability: float) -> bool:
 
 @pytest.mark.parametrize("crash", [0.0, 0.02, 0.3, 1.0])
 def test_each_entity_crashes_with_the_given_probability_in_each_second(crash: float) -> None:
-    ward = Ward(400, FaultParameters(crash=crash, restart_s=0)).run(20)
-    assert len(ward.strikes) == 20
-    assert likely(len(ward.times("crash")), sum(ward.strikes), crash)
-    assert ward.times("join") == []
-    assert all(t % SECOND == 0 for t in ward.times("crash"))
+    world = FaultyWorld(400, FaultParameters(crash=crash, restart_s=0)).run(20)
+    assert len(world.strikes) == 20
+    assert likely(len(world.times("crash")), sum(world.strikes), crash)
+    assert world.times("join") == []
+    assert all(t % SECOND == 0 for t in world.times("crash"))
 
 
 def test_the_crashed_return_after_the_mean_that_was_set() -> None:
-    ward = Ward(300, FaultParameters(crash=0.1, restart_s=3)).run(200)
+    world = FaultyWorld(300, FaultParameters(crash=0.1, restart_s=3)).run(200)
     down: dict[int | None, int] = {}
     waits = []
-    for t, what, entity in ward.notes:
+    for t, what, entity in world.notes:
         if what == "crash":
             assert entity not in down
             down[entity] = t
@@ -103,8 +103,8 @@ def test_the_crashed_return_after_the_mean_that_was_set() -> None:
 
 
 def test_the_world_parts_as_often_as_set_and_never_while_parted() -> None:
-    ward = Ward(50, FaultParameters(partition=0.2, partition_s=0.25)).run(2_000)
-    parted, healed = ward.times("partitioned"), ward.times("healed")
+    world = FaultyWorld(50, FaultParameters(partition=0.2, partition_s=0.25)).run(2_000)
+    parted, healed = world.times("partitioned"), world.times("healed")
     # A cut outlasts its second with probability exp(-4); that one strike less is within bounds.
     assert likely(len(parted), 2_000, 0.2)
     assert all(cut < heal for cut, heal in zip(parted, healed, strict=False))
@@ -114,47 +114,49 @@ def test_the_world_parts_as_often_as_set_and_never_while_parted() -> None:
 
 
 def test_a_parted_world_falls_into_halves_and_is_whole_when_healed() -> None:
-    ward = Ward(1_000, FaultParameters(partition=1.0, partition_s=5))
-    ward.run(1)
-    cut = ward.network.group
+    world = FaultyWorld(1_000, FaultParameters(partition=1.0, partition_s=5))
+    world.run(1)
+    cut = world.network.group
     assert likely(len(cut), 1_000, 0.5)
     assert set(cut.values()) == {1}
-    assert ward.notes == [(SECOND, "partitioned", len(cut))]
+    assert world.notes == [(SECOND, "partitioned", len(cut))]
     first = dict(cut)
-    while not ward.times("healed"):
-        ward.run(ward.now // SECOND + 1)
-        assert ward.network.group == first or ward.times("healed"), "halves stay as they are"
-    ward.run(120)
-    halves = [about for _, what, about in ward.notes if what == "partitioned"]
+    while not world.times("healed"):
+        world.run(world.now // SECOND + 1)
+        assert world.network.group == first or world.times("healed"), "halves stay as they are"
+    world.run(120)
+    halves = [about for _, what, about in world.notes if what == "partitioned"]
     assert len(halves) > 3
     assert all(likely(half or 0, 1_000, 0.5) for half in halves)
     assert len(set(halves)) > 1, "each time the halves are drawn anew"
 
 
 def test_an_empty_partition_is_not_noted_and_does_not_heal() -> None:
-    ward = Ward(2, FaultParameters(partition=1.0, partition_s=5)).run(2_000)
-    parted = [about for _, what, about in ward.notes if what == "partitioned"]
+    world = FaultyWorld(2, FaultParameters(partition=1.0, partition_s=5)).run(2_000)
+    parted = [about for _, what, about in world.notes if what == "partitioned"]
     assert set(parted) == {1, 2}
     # Whatever is noted alternates: no heal is left over from a cut that was none.
-    facts = [what for _, what, _ in ward.notes]
+    facts = [what for _, what, _ in world.notes]
     assert facts[::2] == ["partitioned"] * len(parted)
     assert set(facts[1::2]) == {"healed"}
-    mean = sum(ward.times("healed")) - sum(ward.times("partitioned")[: len(facts) // 2])
+    mean = sum(world.times("healed")) - sum(world.times("partitioned")[: len(facts) // 2])
     assert abs(mean / (len(facts) // 2) / SECOND - 5) < 5 * 5 / sqrt(len(parted))
 
 
 @pytest.mark.parametrize("slow", [0.0, 0.1, 0.5, 1.0])
 def test_the_given_share_is_slow_from_the_beginning(slow: float) -> None:
-    ward = Ward(2_000, FaultParameters(slow=slow, slow_ms=300)).run(1)
-    assert likely(len(ward.network.slow), 2_000, slow)
-    assert set(ward.network.slow.values()) <= {300_000}
-    assert [entity for _, what, entity in ward.notes if what == "slowed"] == list(ward.network.slow)
+    world = FaultyWorld(2_000, FaultParameters(slow=slow, slow_ms=300)).run(1)
+    assert likely(len(world.network.slow), 2_000, slow)
+    assert set(world.network.slow.values()) <= {300_000}
+    assert [entity for _, what, entity in world.notes if what == "slowed"] == list(
+        world.network.slow
+    )
 
 
 def test_equal_seeds_bring_equal_faults_and_others_do_not() -> None:
-    ills = FaultParameters(crash=0.05, partition=0.1, slow=0.2)
-    diaries = [Ward(100, ills, seed).run(50).notes for seed in (1, 1, 2)]
-    assert diaries[0] == diaries[1] != diaries[2]
+    faults = FaultParameters(crash=0.05, partition=0.1, slow=0.2)
+    notes = [FaultyWorld(100, faults, seed).run(50).notes for seed in (1, 1, 2)]
+    assert notes[0] == notes[1] != notes[2]
 
 
 @pytest.mark.parametrize(
@@ -312,8 +314,8 @@ def test_an_entity_returns_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("churn_by", ["leave", "crash"])
 def test_whoever_has_left_while_down_never_returns(churn_by: str) -> None:
     """Churn lets each entity go once; all that join more often were brought back by faults."""
-    ills: dict[str, Setting] = {"crash": 0.3, "restart_s": 1.0, "churn_rate": 10.0}
-    world, sink = ran(seed=3, churn_by=churn_by, **ills)
+    faults: dict[str, Setting] = {"crash": 0.3, "restart_s": 1.0, "churn_rate": 10.0}
+    world, sink = ran(seed=3, churn_by=churn_by, **faults)
     population = churn.population(churn.Parameters(churn_rate=10.0, churn_by=churn_by), 40, 8.0, 3)
     gone = {entity: t for t, entity, act in population if act is not churn.ChurnAction.JOIN}
     joins, present = notes(sink, "joined"), world.present()
@@ -324,8 +326,8 @@ def test_whoever_has_left_while_down_never_returns(churn_by: str) -> None:
 
 
 def test_equal_seeds_leave_equal_traces_of_faulty_worlds() -> None:
-    ills: dict[str, Setting] = {"crash": 0.1, "partition": 0.2, "slow": 0.2, "loss": 0.1}
-    digests = [digest(ran(3.0, seed, **ills)[1]) for seed in (1, 1, 2)]
+    faults: dict[str, Setting] = {"crash": 0.1, "partition": 0.2, "slow": 0.2, "loss": 0.1}
+    digests = [digest(ran(3.0, seed, **faults)[1]) for seed in (1, 1, 2)]
     assert digests[0] == digests[1] != digests[2]
 
 

@@ -77,7 +77,7 @@ def test_a_client_is_served_after_a_handover_during_which_a_node_stood_still(
             nearcast.connect(new.url, name="new") as right,
         ):
             here, there = old.site(), new.site()
-            ears = await walker.subscribe(disc(*here, 1))
+            around = await walker.subscribe(disc(*here, 1))
             for client, place in ((walker, here), (left, here), (right, there)):
                 await client.publish(point(*place), retain=True)
                 await client.subscribe(disc(*place, 1))
@@ -86,7 +86,7 @@ def test_a_client_is_served_after_a_handover_during_which_a_node_stood_still(
             async def moving() -> bool:
                 return walker._core.phase is Phase.HANDED_OVER
 
-            await ears.move(disc(*there, 1))
+            await around.move(disc(*there, 1))
             await until(moving)
             async with stopped(nodes[stops]):
                 await asyncio.sleep(STOPPED_S)
@@ -95,8 +95,8 @@ def test_a_client_is_served_after_a_handover_during_which_a_node_stood_still(
                 return [await near(node) for node in nodes] == [["new", "old", "walker"]] * 2
 
             await until(calm)
-            await hears(ears, left, *there)
-            await hears(ears, right, *there)
+            await hears(around, left, *there)
+            await hears(around, right, *there)
             assert walker.entity == who, "it was never lost"
         await until(lambda: _empty(nodes))
 
