@@ -28,6 +28,7 @@ from nearcast.space.shapes import point
 Place = tuple[int, int]
 Span = tuple[Fraction, Fraction]
 NEVER = 2**62
+GRAZED = Fraction(1, 10**6)  # of a way
 
 
 class Polygon(NamedTuple):
@@ -227,6 +228,18 @@ def moving_transitions(region: Moving, fixes: Sequence[Fix], until: int) -> list
             inside = ends[1]
         last = fix
     return found
+
+
+def grazes(region: Moving, fixes: Sequence[Fix]) -> bool:
+    """Does a way just touch the disc as it passes, or all but? That is a matter of the last digits,
+    because the disc is at no whole place."""
+    for last, fix in itertools.pairwise(fixes):
+        shape = region.at(fix.t)
+        disc = Disc(Fraction(shape.x), Fraction(shape.y), Fraction(shape.rx))
+        spans = disc.spans(last.place, fix.place)
+        if any(low > 0 and high < 1 and high - low < GRAZED for low, high in spans):
+            return True
+    return False
 
 
 def pair_events(moves: list[Transition], dwell: int | None, linger: int, until: int) -> list[Told]:

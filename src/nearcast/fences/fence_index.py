@@ -69,6 +69,11 @@ VISIT = np.dtype(
     + [("begins", np.int8), ("ends", np.int8)]
 )
 PAIR = np.dtype([("row", np.int32), ("slot", np.int32)])  # of a way and a fence that may meet
+# The way of a row in degrees, as `way_in_degrees` says, and its `detour`.
+WAY = np.dtype(
+    [(name, np.float64) for name in ("lon0", "lat0", "lon1", "lat1", "d_lon", "detour")]
+    + [("at_pole", np.bool_)]
+)
 FEW_PLACES = 64  # fewer are taken in any order
 LAST_CELL = 2.0**21 - 1
 # Shifts and masks that bring each of 21 bits three times as far.
@@ -232,10 +237,11 @@ class FenceIndex:
         """Neighbours in order, who find the same fences in the caches."""
         order = order_by_place(moves["p1"][:, 0], moves["p1"][:, 1], moves["p1"][:, 2])
         moves = moves.take(order)
+        ways = ways_in_degrees(moves if self._earth_ways else moves[:0])
         found = [np.empty(0, VISIT)]
         for grid, _ in tiers:
-            pairs = query_tier(moves, grid, self._stamps, self._earth_ways)
-            found.append(visit_areas(moves, pairs, self.table, self._room))
+            pairs = query_tier(moves, ways, grid, self._stamps)
+            found.append(visit_areas(moves, ways, pairs, self.table, self._room))
         visits = np.concatenate(found)
         visits["row"] = order[visits["row"]]
         return visits.take(np.argsort(visits["row"], kind="stable"))
@@ -325,14 +331,33 @@ def build_tier(areas: Any, slots: Any, stamps: Any) -> Any:
     return levels, starts, ordered, loose[:odd]
 
 
+@njit(inline="always")
+def ends_of(move: Any) -> Any:
+    """Of the way of a row, which is a place if it comes or disappears."""
+    begin = move.p1 if move.what == COMES else move.p0
+    return begin, move.p0 if move.what == DISAPPEARS else move.p1
+
+
 @njit(cache=True)
-def detour(p0: Any, p1: Any) -> float:
+def ways_in_degrees(moves: Any) -> Any:
+    """The WAY of each row, which all fences need that may be near it."""
+    ways = np.empty(len(moves), WAY)
+    for row in range(len(moves)):
+        begin, end = ends_of(moves[row])
+        degrees, way = way_in_degrees(begin, end), ways[row]
+        way.lon0, way.lat0, way.lon1, way.lat1, way.d_lon, way.at_pole = degrees
+        way.detour = detour(begin, end, degrees) if moves[row].what == MOVES else 0.0
+    return ways
+
+
+@njit(cache=True)
+def detour(p0: Any, p1: Any, degrees: Any) -> float:
     """How far a way that is straight in degrees may be from the box around its ends, at most.
 
     Its places have distances from both ends whose sum is at most its length, so they lie in an
     ellipsoid around the ends.
     """
-    _, lat0, _, lat1, d_lon, _ = way_in_degrees(p0, p1)
+    _, lat0, _, lat1, d_lon, _ = degrees
     d_lon, d_lat = radians(d_lon), radians(lat1 - lat0)
     widest = 1.0 if lat0 * lat1 <= 0.0 else cos(radians(min(abs(lat0), abs(lat1))))
     length = FARTHEST_NORMAL * 1.0001 * hypot(d_lat, widest * d_lon)
@@ -453,23 +478,21 @@ def compare_on_earth(area: Any, coarse: Any, degrees: Any) -> Any:
 
 
 @njit(cache=True)
-def visit_areas(moves: Any, pairs: Any, table: Any, room: int) -> Any:
+def visit_areas(moves: Any, ways: Any, pairs: Any, table: Any, room: int) -> Any:
     """The visits of rows to areas, by pairs of both. The coarse form of an area decides about most
     rows; calls cost more than that, because they count references to arrays."""
     areas, coarse = table[0], table[5]
     spans = np.empty((room, 2))
     found = np.empty(room + len(moves) // 2, VISIT)
     n = 0
-    row, degrees = -1, (0.0, 0.0, 0.0, 0.0, 0.0, False)
     for pair in pairs:
         move, area = moves[pair.row], areas[pair.slot]
         if area.edges:
-            begin = move.p1 if move.what == COMES else move.p0
-            end = move.p0 if move.what == DISAPPEARS else move.p1
+            begin, end = ends_of(move)
             where = NEAR_RING
             if area.earth:
-                if row != pair.row:
-                    row, degrees = pair.row, way_in_degrees(begin, end)
+                way = ways[pair.row]
+                degrees = way.lon0, way.lat0, way.lon1, way.lat1, way.d_lon, way.at_pole
                 where = compare_on_earth(area, coarse, degrees)
             elif max(abs(begin[2] - area.z), abs(end[2] - area.z)) <= area.rz:
                 where = compare_with_ring(
@@ -508,7 +531,7 @@ def find_inside(slots: Any, table: Any, fixes: Any) -> Any:
 
 
 @njit(cache=True)
-def query_tier(moves: Any, grid: Any, stamps: Any, earth_ways: bool) -> Any:
+def query_tier(moves: Any, ways: Any, grid: Any, stamps: Any) -> Any:
     """Pairs of a row and the slot of a fence of the tier whose box its way touches."""
     levels, starts, entries, loose = grid
     runs = np.empty((4096, 4), np.int64)
@@ -516,9 +539,8 @@ def query_tier(moves: Any, grid: Any, stamps: Any, earth_ways: bool) -> Any:
     n = 0
     for row in range(len(moves)):
         move = moves[row]
-        begin = move.p1 if move.what == COMES else move.p0
-        end = move.p0 if move.what == DISAPPEARS else move.p1
-        more = detour(begin, end) if earth_ways and move.what == MOVES else 0.0
+        begin, end = ends_of(move)
+        more = ways[row].detour if len(ways) else 0.0
         whole = piece_of(begin, end, 0, 1, more)
         pairs = room_for(pairs, n, len(loose))
         for k in range(len(loose)):
