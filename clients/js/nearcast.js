@@ -94,6 +94,12 @@ function checkNames(what, object, known) {
 const isPlace = (place) =>
   Array.isArray(place) && (place.length === 2 || place.length === 3) && place.every(Number.isFinite);
 
+/** Of a FeatureCollection. What only looks like none would end the set. */
+function featureList(collection) {
+  if (Array.isArray(collection?.features)) return collection.features;
+  throw new Refused("fences are a GeoJSON FeatureCollection, an object with a list of features");
+}
+
 function checkNumbers(what, object) {
   for (const [name, value] of Object.entries(object)) {
     if (!Number.isFinite(value)) {
@@ -917,12 +923,12 @@ export class Client {
    * any, it ends. It must fit into one frame; larger ones go by HTTP: PUT /fences/NAME.
    */
   async putFences(name, collection) {
-    await this.ask({ do: "fences", name, features: collection.features ?? [], replace: true });
+    await this.ask({ do: "fences", name, features: featureList(collection), replace: true });
   }
 
   /** Put these features into a set of fences by their ids, and remove those with other ids. */
-  async changeFences(name, collection = {}, remove = []) {
-    await this.ask({ do: "fences", name, features: collection.features ?? [], remove });
+  async changeFences(name, collection = { features: [] }, remove = []) {
+    await this.ask({ do: "fences", name, features: featureList(collection), remove });
   }
 
   /** The entities in this area now, the closest first. Options: channel, limit. */

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nearcast.client.subscription import FenceEvent, Subscription
-from nearcast.errors import Refused
+from nearcast.errors import InvalidRequestError, Refused
 from nearcast.space.shapes import disc, point
 from support.join_targets import Join, in_both
 from support.patience import PATIENCE_S
@@ -130,8 +130,14 @@ async def test_a_set_of_fences_is_put_heard_and_changed(join: Join) -> None:
     assert set(fences.inside) == {bob.entity}
     with pytest.raises(Refused, match="feature 'depot'"):
         await alice.put_fences("depots", {"features": [{**feature, "geometry": None}]})
-    await alice.put_fences("depots", {})
-    assert (await next_event(fences)).event == "leave"
+    for wrong in ({}, [yard], yard, {"features": yard}, {"yard": disc(0, 0, 1)}):
+        with pytest.raises(InvalidRequestError, match="fences are a GeoJSON FeatureCollection"):
+            await alice.put_fences("depots", wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequestError, match="fences are a GeoJSON FeatureCollection"):
+            await alice.change_fences("depots", wrong)  # type: ignore[arg-type]
+    await alice.put_fences("depots", {"features": []})
+    left = await next_event(fences)
+    assert (left.event, left.fence) == ("leave", 7)
 
 
 @in_both

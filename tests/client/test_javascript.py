@@ -163,7 +163,10 @@ def test_javascript_hears_what_happens_at_fences() -> None:
         tell([cross.event, cross.name, cross.place.x, cross.place_out.x, cross.t < cross.t_out]);
         const { value: enter } = await visits.next();
         tell([enter.event, enter.fence, enter.state.payload, depots.inside.size]);
-        await me.changeFences("depots", {}, ["depot"]);
+        for (const wrong of [{}, [depot], depot]) {
+          try { await me.putFences("depots", wrong); } catch (why) { tell(why.message); }
+        }
+        await me.changeFences("depots", undefined, ["depot"]);
         const { value: leave } = await visits.next();
         tell([leave.event, leave.reason, depots.inside.size]);
         const there = { x: 100, y: 0, r: 1 };
@@ -187,6 +190,7 @@ def test_javascript_hears_what_happens_at_fences() -> None:
         assert told == [
             ["cross", "truck", -10, 10, True],
             ["enter", "depot", 7, 1],
+            *["fences are a GeoJSON FeatureCollection, an object with a list of features"] * 3,
             ["leave", "removed", 0],
             ["inside", "dwell", 1],
             "only a subscription with watch: true has changes",

@@ -261,7 +261,7 @@ def test_shapes_of_the_other_geometry_are_refused_where_they_are_written() -> No
             publication_fields(shape, EARTH)
     with pytest.raises(ValueError, match="this world is a plane"):
         area_from_region(Moving(earth_point(1, 2, 3.0)))
-    with pytest.raises(ValueError, match="a publication in a plane is a point, a disc or a box"):
+    with pytest.raises(ValueError, match="this world is a plane: a publication has x and y there"):
         publication_fields(earth_point(1, 2, 3.0))
 
 

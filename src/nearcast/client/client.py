@@ -337,7 +337,7 @@ class Client:
         Features keep their identity by their ids. Without any, the set ends. It must fit into one
         frame (`limits["frame"]`); larger ones go by HTTP: `PUT /fences/NAME`.
         """
-        await self.ask(wire.FencesRequest(name, list(features.get("features", ())), replace=True))
+        await self.ask(wire.FencesRequest(name, _feature_list(features), replace=True))
 
     async def change_fences(
         self,
@@ -346,7 +346,7 @@ class Client:
         remove: Sequence[wire.FeatureId] = (),
     ) -> None:
         """Put these features into a set of fences by their ids, and remove others."""
-        put = list((features or {}).get("features", ()))
+        put = [] if features is None else _feature_list(features)
         await self.ask(wire.FencesRequest(name, put, list(remove)))
 
     async def nearby(self, where: AreaLike, channel: str = "", limit: int = 100) -> list[Entity]:
@@ -615,6 +615,15 @@ async def _close_link(link: ClientLink, opening: "asyncio.Task[None] | None") ->
         opening.cancel()
         await asyncio.wait([opening])
     await link.close()
+
+
+def _feature_list(collection: Mapping[str, Any]) -> list[Any]:
+    """Of a FeatureCollection. What only looks like none would end the set."""
+    if isinstance(collection, Mapping) and isinstance(collection.get("features"), list | tuple):
+        return list(collection["features"])
+    raise InvalidRequestError(
+        "fences are a GeoJSON FeatureCollection, an object with a list of features"
+    )
 
 
 def _place_fields(where: Shape | Sequence[float], geometry: Geometry) -> dict[str, Any]:

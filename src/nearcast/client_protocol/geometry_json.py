@@ -125,9 +125,9 @@ def publication_fields(shape: Shape, geometry: Geometry = PLANE) -> dict[str, An
     """The fields of a request that publishes at this shape; `place_shape` reads them."""
     if geometry == EARTH:
         return earth_json.earth_publication_fields(shape)
+    refuse_earth_shape("a publication", shape)
     if shape.outline is not None:
         raise ValueError("a publication in a plane is a point, a disc or a box")
-    refuse_earth_shape("a publication", shape)
     r, rx, ry, rz = extent_fields(shape)
     return {"x": shape.x, "y": shape.y, "z": shape.z, "r": r, "rx": rx, "ry": ry, "rz": rz}
 
