@@ -130,11 +130,12 @@ async def test_a_set_of_fences_is_put_heard_and_changed(join: Join) -> None:
     assert set(fences.inside) == {bob.entity}
     with pytest.raises(Refused, match="feature 'depot'"):
         await alice.put_fences("depots", {"features": [{**feature, "geometry": None}]})
-    for wrong in ({}, [yard], yard, {"features": yard}, {"yard": disc(0, 0, 1)}):
+    wrongs: list[Any] = [{}, [yard], yard, {"features": yard}, {"yard": disc(0, 0, 1)}]
+    for wrong in wrongs:
         with pytest.raises(InvalidRequestError, match="fences are a GeoJSON FeatureCollection"):
-            await alice.put_fences("depots", wrong)  # type: ignore[arg-type]
+            await alice.put_fences("depots", wrong)
         with pytest.raises(InvalidRequestError, match="fences are a GeoJSON FeatureCollection"):
-            await alice.change_fences("depots", wrong)  # type: ignore[arg-type]
+            await alice.change_fences("depots", wrong)
     await alice.put_fences("depots", {"features": []})
     left = await next_event(fences)
     assert (left.event, left.fence) == ("leave", 7)
