@@ -1,5 +1,7 @@
 """What a peer wants, against the plain definition on random histories."""
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +10,7 @@ from nearcast.model.subscription import Subscription
 from nearcast.protocols.interests import PeerInterests
 from nearcast.space.motion import SECOND, STILL, Moving
 from nearcast.space.shapes import ball, point
+from support.earth_areas import EarthAreas
 from support.examples import examples
 from support.strategies import COORDINATES, TIMES, publications, subscriptions
 
@@ -63,3 +66,17 @@ def test_wanted_is_what_the_version_of_its_moment_wants_and_seen_what_is_in_the_
     assert sorted(interests.wanting(publication)) == sorted(receiving)
     area = interests.area(now)
     assert interests.sees(*place, now) == (area is not None and area.away(*place) <= area.radius)
+
+
+@examples(60)
+@given(seed=st.integers(0, 10**6))
+def test_the_outline_of_the_only_area_counts_too(seed: int) -> None:
+    """A disc with heights, or a ball with one, is a disc like others but for its outline."""
+    areas = EarthAreas(Random(seed), 179.5, 50.0)
+    for number in range(20):
+        wanted = Subscription(1, ME, Moving(areas.area()))
+        peer = PeerInterests()
+        peer.put(wanted, 0)
+        for _ in range(5):
+            publication = Publication(number, ME + 1, SECOND, areas.place())
+            assert peer.wanting(publication) == [1] * wants(wanted, publication, SECOND)

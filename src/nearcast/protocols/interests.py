@@ -60,7 +60,7 @@ class PeerInterests:
         # Where there is but one interest: since when, and its region if that is a disc or point.
         self._single: tuple[Time, Subscription] | None = None
         self._only: BallMotion | None = None
-        self._plain = False  # is it a disc, and without a filter?
+        self._plain = False  # is it a disc, and without an outline or a filter?
 
     def obey(self, command: InterestCommand, node: NodeId, now: Time) -> str | None:
         """Carry out a command of the application. None: done; else the note that says why not."""
@@ -91,7 +91,8 @@ class PeerInterests:
         if plain and isinstance(region, Moving):
             s = region.shape
             self._only = s.x, s.y, s.z, s.rx, *region.velocity, region.since, region.until
-            self._plain = single and s.kind == DISC and present[0].filter is None
+            wide = s.kind == DISC and s.outline is None
+            self._plain = single and wide and present[0].filter is None
         else:
             self._only, self._plain = None, False
 
@@ -108,7 +109,7 @@ class PeerInterests:
         if single is None or single[0] > t:
             return [s for s, versions in self._versions.items() if _wants(versions, publication)]
         wanted, shape, only = single[1], publication.shape, self._only
-        if only is None or not self._plain or shape.kind == BOX:
+        if only is None or not self._plain or shape.kind == BOX or shape.outline is not None:
             return [wanted.id] if wants(wanted, publication, t) else []
         # By far the most frequent: `wants` and `Moving.touches`, written out.
         x, y, z, radius, vx, vy, vz, since, until = only

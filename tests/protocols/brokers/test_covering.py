@@ -1,6 +1,7 @@
 """What is proven of regions over their whole lives: covering and intersection, against sampling."""
 
 from math import inf
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -19,8 +20,11 @@ from nearcast.protocols.brokers.covering import (
     rounding_margin,
 )
 from nearcast.protocols.brokers.messages import Advertisement
+from nearcast.space.earth_shapes import earth_disc
 from nearcast.space.motion import SECOND, Moving, Path, line, path
+from nearcast.space.outline_shapes import polygon
 from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, cuboid, disc, point
+from support.earth_areas import EarthAreas, PlaneAreas
 from support.examples import examples
 from support.strategies import TIMES, publications, regions, shapes, subscriptions
 
@@ -166,6 +170,32 @@ def test_covering_holds_for_every_kind_of_subscription(
     of_another = replace(publication, node=99)
     if covers(a, b) and wants(b, of_another, publication.t):
         assert wants(a, of_another, publication.t)
+
+
+@examples(40)
+@given(seed=st.integers(0, 10**6), earth=st.booleans())
+def test_an_area_with_an_outline_covers_nothing_that_only_its_box_contains(
+    seed: int, earth: bool
+) -> None:
+    rng = Random(seed)
+    areas = EarthAreas(rng, 179.5, 50.0) if earth else PlaneAreas(rng)
+    several, places = ([make() for _ in range(20)] for make in (areas.area, areas.place))
+    for a in several:
+        for b in several:
+            if covers(interest(Moving(a)), interest(Moving(b))):
+                assert all(a.touches(place) for place in places if b.touches(place))
+
+
+def test_boxes_of_outlines_and_heights_are_no_proof() -> None:
+    corner = polygon([[(0, 0), (9, 0), (9, 1), (1, 1), (1, 9), (0, 9)]])
+    for large, small in (
+        (corner, box(5, 5, 1, 1)),
+        (corner, polygon([[(5, 5), (6, 5), (6, 6)]])),
+        (earth_disc(8, 47, 5_000, high=100), earth_disc(8, 47, 500)),
+    ):
+        assert not covers(interest(Moving(large)), interest(Moving(small)))
+        assert covers(interest(Moving(large)), interest(Moving(large)))
+    assert covers(interest(BIG), interest(Moving(polygon([[(1, 1), (4, 1), (4, 4)]]))))
 
 
 # Advertisements.

@@ -93,6 +93,8 @@ def _filter_covers(a: Filter | None, b: Filter | None, alike: bool) -> bool:
 
 
 def _inside(small: Shape, large: Shape, margin: float) -> bool:
+    if large.outline is not None:
+        return False  # its box may be covered, and not what is in it
     if large.kind == DISC:
         return _farthest(small, large) + margin <= large.rx
     centres = ((small.x, large.x), (small.y, large.y), (small.z, large.z))
