@@ -30,7 +30,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
 def make_deployment(candidate: OverlayCandidate, facts: WorldFacts, holds_to: float) -> Deployment:
     if candidate.protocol in (CLUSTER, "client-server"):
         return deploy_nodes(candidate, facts, holds_to)
-    return deploy_peers(candidate)
+    return deploy_peers(candidate, facts)
 
 
 def deploy_nodes(candidate: OverlayCandidate, facts: WorldFacts, holds_to: float) -> Deployment:
@@ -81,7 +81,7 @@ def settings_text(facts: WorldFacts, holds_to: float) -> str:
     return "".join(f"{line}\n" for line in [*geometry, *lines])
 
 
-def deploy_peers(candidate: OverlayCandidate) -> Deployment:
+def deploy_peers(candidate: OverlayCandidate, facts: WorldFacts) -> Deployment:
     """The first peer begins the overlay with its settings; the others get them from it."""
     defaults = {
         field.name: field.default for field in fields(PROTOCOLS[candidate.protocol].parameters)
@@ -101,4 +101,9 @@ def deploy_peers(candidate: OverlayCandidate) -> Deployment:
         notes.append(f"the second command for each of the other {candidate.servers - 1} brokers")
     elif candidate.needs_server:
         notes.append("the first peer also runs the directory, and must stay")
+    if facts.geometry == EARTH:
+        notes.append(
+            "simulated with ECEF metres: peers do not offer longitude and latitude to applications,"
+            " which a node does"
+        )
     return Deployment(commands=tuple(commands), notes=tuple(notes))
