@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Iterable
 from random import Random
+from typing import Any
 
 from nearcast.space import outline_touch, outlines
 
@@ -20,18 +21,20 @@ FRAME = 9  # what is at least `size` away from the middle of its box, along x or
 _contains_point, _is_complete = outline_touch.contains_point, outlines.Outline._is_complete
 
 
-def contains_point(form, earth, coordinates, starts, size, low, high, cx, cy, cz, x, y, *more):  # type: ignore[no-untyped-def]
+def contains_point(form: int, *numbers: Any) -> bool:
+    """The first of the numbers are those of the outline; then come its middle and the point."""
     if form == FRAME:
-        return max(abs(x - cx), abs(y - cy)) >= size
-    return _contains_point(
-        form, earth, coordinates, starts, size, low, high, cx, cy, cz, x, y, *more
-    )
+        size, cx, cy, x, y = numbers[3], *numbers[6:8], *numbers[9:11]
+        return bool(max(abs(x - cx), abs(y - cy)) >= size)
+    return _contains_point(form, *numbers)
 
 
-outline_touch.contains_point = contains_point
-outlines.Outline._is_complete = (  # type: ignore[method-assign]
-    lambda outline: outline.form == FRAME or _is_complete(outline)
-)
+def is_complete(outline: outlines.Outline) -> bool:
+    return outline.form == FRAME or _is_complete(outline)
+
+
+vars(outline_touch)["contains_point"] = contains_point
+setattr(outlines.Outline, _is_complete.__name__, is_complete)
 
 # Only now: who imports `space` has the form.
 from nearcast.matching import EXACT, MATCHERS  # noqa: E402
