@@ -34,7 +34,8 @@ def star(rng: Random, x: float, y: float, size: float, inner: float = 0.3) -> Ri
 
 
 def rings_with_hole(rng: Random, x: float, y: float, size: float) -> list[Ring]:
-    return [star(rng, x, y, size, 0.6), star(rng, x, y, size / 2, 0.5)[::-1]]
+    """Sides of a square are 0.7 times as far away as its corners, and farther than the hole."""
+    return [star(rng, x, y, size, 0.8), star(rng, x, y, size / 2, 0.5)[::-1]]
 
 
 class PlaneAreas:
