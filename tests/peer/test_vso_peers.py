@@ -36,10 +36,8 @@ class Members:
         return {n for n in found if known[n] == set(found) and found[n].gateway in found}
 
     @property
-    def gateway(self) -> int:
-        """Of the matchers."""
-        (found,) = {node.matcher.gateway for n, node in self.alive.items() if n in self.matchers}
-        return found
+    def gateways_of_matchers(self) -> set[int]:
+        return {node.matcher.gateway for n, node in self.alive.items() if n in self.matchers}
 
     @property
     def gateways(self) -> set[int]:
@@ -141,8 +139,10 @@ def test_whichever_peer_is_killed_the_others_go_on_and_newcomers_join(
             await arrive(Player, players, MORTAL)
         await settle(players, count())
         # Peers that stand still for three seconds give each other up, and more become matchers.
-        await players[0].until(lambda: len(members.matchers) >= 2)
-        gateway = members.gateway
+        await players[0].until(
+            lambda: len(members.matchers) >= 2 and len(members.gateways_of_matchers) == 1
+        )
+        (gateway,) = members.gateways_of_matchers
         matcher = min(members.matchers - {gateway})
         client = min(members.alive.keys() - members.matchers, default=matcher)
         dead = {"gateway": gateway, "matcher": matcher, "client": client}[victim]
