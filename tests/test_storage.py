@@ -196,7 +196,7 @@ def fail(path: RemotePath, writing: bool = True) -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(storage.TIMEOUT_VARIABLE, "5")
+    monkeypatch.setenv(storage.TIMEOUT_VARIABLE, "3")
     monkeypatch.setenv(storage.ATTEMPTS_VARIABLE, "1")
 
 

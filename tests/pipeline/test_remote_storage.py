@@ -246,7 +246,7 @@ def test_a_store_that_fails_ends_commands_with_one_line(
     endpoint: str, remote: RemotePath, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setenv("NEARCAST_STORAGE_TIMEOUT_S", "5")
+    monkeypatch.setenv("NEARCAST_STORAGE_TIMEOUT_S", "3")
     monkeypatch.setenv("NEARCAST_STORAGE_ATTEMPTS", "1")
     simulate(WORLD, remote / "t")
     proxy = FaultyProxy(endpoint)

@@ -121,7 +121,7 @@ def test_a_store_that_fails_is_slow_or_goes_away_does_not_disturb_the_service(
     fault: Fault,
 ) -> None:
     monkeypatch.setattr(gateway, "ROTATE_S", 0.0)
-    monkeypatch.setenv("NEARCAST_STORAGE_TIMEOUT_S", "5")
+    monkeypatch.setenv("NEARCAST_STORAGE_TIMEOUT_S", "3")
     monkeypatch.setenv("NEARCAST_STORAGE_ATTEMPTS", "1")
     proxy = FaultyProxy(endpoint)
 
