@@ -7,7 +7,7 @@ made when the first message comes to it, in the state that it has in a tree that
 
 from bisect import bisect_left, bisect_right
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,17 @@ from nearcast.protocols.drtree.parameters import Parameters
 from nearcast.protocols.drtree.peer import DRTreePeer
 from nearcast.sim.workload_player import first_interests
 from nearcast.space.boxes import BoxBounds
+from nearcast.space.motion import Time
 from nearcast.storage import AnyPath, encode_parquet, open_parquet, write_whole
 from nearcast.workloads.workload import Workload
 from nearcast_papers.drtree.tree_columns import NO_NODE, TOP, TreeColumns, TreeCut
 
 TOP_FILE = "top.parquet"
 ON_RANDOM = Random(0)  # only decides when a peer checks its neighbours, which nobody does here
+
+
+# A message for another part: the part, when it arrives, to whom, from whom, and what.
+Left: TypeAlias = tuple[int, Time, NodeId, NodeId, Message]
 
 
 def part_file(part: int) -> str:
@@ -125,25 +130,29 @@ def zip_columns(table: pa.Table, *names: str) -> list[tuple[int, ...]]:
 class Elsewhere(Node):
     """In place of a peer of another part: keeps what comes for it."""
 
-    def __init__(self, node_id: NodeId, part: int, left: list[tuple[int, Any]]) -> None:
+    def __init__(self, node_id: NodeId, part: int, left: list[Left]) -> None:
         super().__init__(node_id, ON_RANDOM)
         self.part, self.left = part, left
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        self.left.append((self.part, (self.now, self.id, sender, message)))
+        self.left.append((self.part, self.now, self.id, sender, message))
 
 
 class PartPeers(dict[NodeId, Node]):
     """The nodes of a part's simulation: peers of the part and of the top, and others' stand-ins."""
 
-    def __init__(self, tree: TreePart, parameters: Parameters, workload: Workload) -> None:
+    def __init__(
+        self, tree: TreePart, parameters: Parameters, workload: Workload, *, publish: bool
+    ) -> None:
         super().__init__()
+        self.publish = publish  # in the first round; later ones only go down
         self.tree, self.parameters, self.workload = tree, parameters, workload
         self.contacts = MemberContacts(0)
-        self.left: list[tuple[int, Any]] = []
+        self.left: list[Left] = []
 
     def __missing__(self, peer: NodeId) -> Node:
         home = self.tree.home[peer]
+        assert self.publish or home != TOP, f"a publication came back to peer {peer} at the top"
         node: Node
         if home in (TOP, self.tree.part):
             node = self.restored(peer)

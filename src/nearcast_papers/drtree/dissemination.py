@@ -1,0 +1,347 @@
+"""Publications in a DR-tree of a million peers: the simulator's messages, simulated part by part.
+
+The tree has settled before and is cut into parts (`tree_parts`). A Spark task simulates one part,
+with the simulator and with the overlay's own nodes: it plays the publications of its peers, follows
+all messages inside the part and the top, and returns those for other parts, as bytes. The next
+round begins with these, and the rounds end when nothing has left. A publication climbs in the part
+of its publisher, whose task knows the top, and comes down from there: two rounds.
+
+The parts leave one trace, as `nearcast simulate` does: tables that `analyse` counts. In a tree at
+rest no peer gets a second copy of a publication, and delays are constant. So it does not matter
+that parts do not share a clock, and each row is that of the whole simulation, to the microsecond.
+"""
+
+from collections.abc import Callable, Iterator
+from time import monotonic, process_time
+from typing import TypeAlias, cast
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import asdict
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from nearcast.extras import keep_pandas_out
+from nearcast.model.subscription import NodeId
+from nearcast.pipeline.spark import storage
+from nearcast.protocols.drtree.contacts import MemberContacts
+from nearcast.protocols.drtree.messages import CODEC
+from nearcast.protocols.drtree.parameters import Parameters
+from nearcast.scenario import Scenario, from_json, to_json
+from nearcast.sim.network import MILLISECOND, ConstantDelay
+from nearcast.sim.run import RunSummary
+from nearcast.sim.simulation import Arrival, Simulation
+from nearcast.sim.workload_player import WorkloadPlayer, has_settled
+from nearcast.sim.world import ScenarioParts, resolve
+from nearcast.space.boxes import BoxBounds
+from nearcast.space.motion import FOREVER, SECOND, Time
+from nearcast.storage import AnyPath, list_names, locate, write_whole
+from nearcast.trace.recorder import Level, Recorder
+from nearcast.trace.schema import TABLES
+from nearcast.trace.sinks import TABLE_ORDER, MemoryTrace, TraceFolder, encode_rows
+from nearcast.workloads import WORKLOADS, churn
+from nearcast.workloads.workload import Life, Workload
+from nearcast_papers.drtree.tree_columns import TreeColumns, cut_tree, grow_tree
+from nearcast_papers.drtree.tree_parts import PartPeers, TreePart, subscribed_peer, write_parts
+
+Show: TypeAlias = Callable[[str], None]
+PEERS_PER_PART = 32_768
+FEWEST_PARTS = 4
+INTERESTS = "interests"
+LEFT = pa.schema(
+    [
+        ("part", pa.int64()), ("t", pa.int64()), ("to", pa.int64()), ("sender", pa.int64()),
+        ("message", pa.binary()),
+    ]
+)  # fmt: skip
+
+
+class PeerRange(Struct, frozen=True):
+    """Peers whose interests a task makes, from the first to before the end."""
+
+    number: int
+    first: int
+    end: int
+
+
+class PartNumber(Struct, frozen=True):
+    """A part that a task simulates."""
+
+    number: int
+
+
+class PreparedTree(Struct, frozen=True):
+    """A tree in files, for runs of all strategies."""
+
+    folder: str
+    peers: int
+    parts: int
+    height: int
+    at_top: int  # peers that own a node above the cut
+
+
+class Dissemination(Struct, frozen=True):
+    """What a run has done, and how many messages left their part in each round."""
+
+    summary: RunSummary
+    left: tuple[int, ...]
+
+
+# The scenario.
+
+
+def resolve_at_rest(scenario: Scenario) -> tuple[Scenario, ScenarioParts]:
+    """The scenario with its settings filled in, if it is one of a tree at rest."""
+    resolved, parts = resolve(scenario)
+    network = parts.network
+    disturbed = (
+        network.jitter_ms, network.loss, network.packet_loss, network.duplicate, network.reorder
+    )  # fmt: skip
+    for wrong, why in (
+        (scenario.protocol != "drtree", f"protocol must be drtree, not {scenario.protocol}"),
+        (network.network != "constant" or any(disturbed), "delays must be constant, without loss"),
+        (parts.churn != churn.Parameters(), "nobody may come or go"),
+        (parts.faults.any, "nobody may fail"),
+        (parts.sampling.sample_ms, "positions are not sampled: set sample_ms=0"),
+    ):
+        if wrong:
+            raise ValueError(f"a tree that is cut into parts stays as it is: {why}")
+    return resolved, parts
+
+
+def make_workload(scenario: Scenario, parts: ScenarioParts) -> Workload:
+    workload: Workload = WORKLOADS[scenario.workload].make(
+        parts.workload, scenario.nodes, scenario.seconds, scenario.seed
+    )
+    return workload
+
+
+def first_act(life: Life) -> Time:
+    """When an entity does something for the first time, besides what it wanted from the outset."""
+    for t, command in life.commands():
+        if t > 0 or not has_settled(command):
+            return t
+    return FOREVER
+
+
+# The tree.
+
+
+def prepare_tree(
+    spark: SparkSession,
+    scenario: Scenario,
+    folder: AnyPath,
+    *,
+    tree: TreeColumns | None = None,
+    parts: int | None = None,
+    show: Show | None = None,
+) -> PreparedTree:
+    """Make the interests of all peers, grow a tree of them unless there is one, cut it into parts.
+
+    The tree is grown in this process, with half a kilobyte for each peer.
+    """
+    resolved, settings = resolve_at_rest(scenario)
+    told = show or _silent
+    told(f"interests of {scenario.nodes:,} peers")
+    boxes, acts = make_interests(spark, resolved, folder)
+    if tree is None:
+        told("the tree grows")
+        tree = grow_tree(boxes, cast(Parameters, settings.protocol))
+    if parts is None:
+        parts = max(FEWEST_PARTS, -(-scenario.nodes // PEERS_PER_PART))
+    cut = cut_tree(tree, parts)
+    write_parts(tree, cut, acts, folder)
+    at_top = int(np.count_nonzero(cut.home < 0))
+    return PreparedTree(str(folder), scenario.nodes, parts, int(tree.level[0]), at_top)
+
+
+def make_interests(
+    spark: SparkSession, scenario: Scenario, folder: AnyPath
+) -> tuple[dict[NodeId, BoxBounds], NDArray[np.int64]]:
+    """Write the interests as files of a trace; each peer's box, and when it acts first."""
+    (folder / INTERESTS).mkdir(parents=True, exist_ok=True)
+    firsts = range(0, scenario.nodes, PEERS_PER_PART)
+    ranges = [
+        PeerRange(number, first, min(first + PEERS_PER_PART, scenario.nodes))
+        for number, first in enumerate(firsts)
+    ]
+    text, place = to_json(scenario), str(folder / INTERESTS)
+    dimensions = len(cast(Parameters, resolve(scenario)[1].protocol).names)
+    names = [f"{side}{axis}" for side in ("low", "high") for axis in range(dimensions)]
+    schema = pa.schema(
+        [("peer", pa.int64()), ("acts", pa.int64()), *((name, pa.float64()) for name in names)]
+    )
+
+    def work(some: PeerRange) -> Iterator[pa.RecordBatch]:
+        scenario, parts = resolve_at_rest(from_json(text))
+        workload = make_workload(scenario, parts)
+        trace, contacts, rows = MemoryTrace(), MemberContacts(0), []
+        recorder = Recorder(trace, cast(Level, scenario.record))
+        for number in range(some.first, some.end):
+            peer = subscribed_peer(number, cast(Parameters, parts.protocol), workload, contacts)
+            for subscription in peer.active.current:
+                recorder.interest(0, subscription)
+            box = peer.members[0].levels[0].box
+            rows.append((number, first_act(workload.life(number, 0, 0)), *box.low, *box.high))
+        recorder.close()
+        write_part(locate(place), some.number, trace.table(INTERESTS))
+        columns = [pa.array(column) for column in zip(*rows, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    made = storage.map_items(spark, ranges, PeerRange, work, schema).toArrow().sort_by("peer")
+    lows, highs = (
+        zip(*(made[name].to_pylist() for name in names if name.startswith(side)), strict=True)
+        for side in ("low", "high")
+    )
+    boxes = dict(zip(made["peer"].to_pylist(), map(BoxBounds, lows, highs), strict=True))
+    return boxes, made["acts"].to_numpy()
+
+
+def write_part(folder: AnyPath, number: int, rows: pa.Table) -> None:
+    """A part of a table of a trace; every attempt at a task writes the same."""
+    if rows.num_rows:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / f"part-{number:05}.parquet", encode_rows(rows), uuid4().hex)
+
+
+# The rounds.
+
+
+def disseminate(
+    spark: SparkSession,
+    scenario: Scenario,
+    prepared: PreparedTree,
+    out: AnyPath,
+    *,
+    begins: Time = 0,
+    show: Show | None = None,
+) -> Dissemination:
+    """Run a scenario in a prepared tree and write its trace. `begins`: when the workload does."""
+    began, began_cpu = monotonic(), process_time()
+    resolved, _ = resolve_at_rest(scenario)
+    if resolved.nodes != prepared.peers:
+        raise ValueError(f"the tree has {prepared.peers:,} peers, the scenario {resolved.nodes:,}")
+    told = show or _silent
+    trace = TraceFolder(out, to_json(resolved))
+    folder = locate(prepared.folder)
+    copy_interests(folder / INTERESTS, out / INTERESTS)
+    text, parts, left, counts = to_json(resolved), prepared.parts, None, []
+    try:
+        while left is None or counts[-1]:
+            made = len(counts) * parts
+            told(f"round {len(counts) + 1}: {counts[-1] if counts else 0:,} messages between parts")
+            before, left = left, play_round(spark, text, begins, folder, parts, out, made, left)
+            counts.append(left.count())
+            if before is not None:
+                before.unpersist()
+    finally:
+        if left is not None:
+            left.unpersist()
+    rows = {
+        name: sum(group.rows for group in storage.list_row_groups(storage.open_traces([out]), name)[0])
+        for name in TABLES
+    }
+    summary = RunSummary(
+        resolved.run, resolved, str(out), resolved.seconds, monotonic() - began,
+        process_time() - began_cpu, rows["messages"], rows,
+    )  # fmt: skip
+    trace.finish(asdict(summary))
+    return Dissemination(summary, tuple(counts))
+
+
+def copy_interests(source: AnyPath, target: AnyPath) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for name in list_names(source):
+        write_whole(target / name, (source / name).read_bytes())
+
+
+def play_round(
+    spark: SparkSession,
+    scenario: bytes,
+    begins: Time,
+    folder: AnyPath,
+    parts: int,
+    out: AnyPath,
+    made: int,
+    left: DataFrame | None,
+) -> DataFrame:
+    """The messages that leave their parts: in the first round, in which peers publish, or after
+    those of the round before. `made`: how many files of a table there may be already."""
+    tree, trace = str(folder), str(out)
+
+    def first(part: PartNumber) -> Iterator[pa.RecordBatch]:
+        yield play_part(scenario, begins, tree, part.number, [], trace, made + part.number)
+
+    def later(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_pandas_out()
+        rows = pa.Table.from_batches(batches, LEFT)
+        for number in sorted(set(rows["part"].to_pylist())):
+            arrivals = decoded(rows.filter(pc.equal(rows["part"], number)))
+            yield play_part(scenario, begins, tree, number, arrivals, trace, made + number)
+
+    if left is None:
+        numbers = [PartNumber(number) for number in range(parts)]
+        sent = storage.map_items(spark, numbers, PartNumber, first, LEFT)
+    else:
+        together = left.repartitionById(parts, left["part"].cast("int"))
+        sent = together.mapInArrow(later, from_arrow_schema(LEFT))
+    return sent.cache()
+
+
+# Inside a task.
+
+Due: TypeAlias = tuple[Time, Arrival]
+
+
+def decoded(rows: pa.Table) -> list[Due]:
+    columns = (rows[name].to_pylist() for name in ("t", "to", "sender", "message"))
+    return [
+        (t, (to, sender, CODEC.decode(message)))
+        for t, to, sender, message in zip(*columns, strict=True)
+    ]
+
+
+def play_part(
+    text: bytes, begins: Time, tree: str, number: int, arrivals: list[Due], out: str, file: int
+) -> pa.RecordBatch:
+    """Simulate a part, write what it records, give what leaves it. Without arrivals, its peers act."""
+    scenario, settings = resolve_at_rest(from_json(text))
+    part = TreePart(locate(tree), number)
+    workload = make_workload(scenario, settings)
+    parameters = cast(Parameters, settings.protocol)
+    peers = PartPeers(part, parameters, workload, publish=not arrivals)
+    trace = MemoryTrace()
+    recorder = Recorder(trace, cast(Level, scenario.record), one_in=settings.sampling.one_in)
+    delay = ConstantDelay(round(settings.network.latency_ms * MILLISECOND))
+    simulation = Simulation(delay, CODEC, recorder)
+    simulation.nodes = peers
+    ends = begins + round(scenario.seconds * SECOND)
+    if arrivals:
+        for t, arrival in sorted(arrivals, key=lambda due: due[0]):
+            simulation.at(t, arrival)
+    else:
+        player = WorkloadPlayer(simulation, begins, ends)
+        for peer, acts in part.publishers:
+            if begins + acts < ends:
+                player.enter(peer, workload.life(peer, 0, 0), settled=True)
+    simulation.run(max([ends, *(t for t, _ in arrivals)]))
+    while simulation.now < simulation.latest_arrival:
+        simulation.run(simulation.latest_arrival)
+    recorder.close()
+    for name in TABLE_ORDER:
+        write_part(locate(out) / name, file, trace.table(name))
+    return pa.RecordBatch.from_pylist(
+        [
+            {"part": home, "t": t, "to": to, "sender": sender, "message": CODEC.encode(message)}
+            for home, t, to, sender, message in peers.left
+        ],
+        LEFT,
+    )
+
+
+def _silent(text: str) -> None:
+    """Nobody wants to know how far it is."""
