@@ -183,7 +183,7 @@ def make_interests(
         recorder = Recorder(trace, cast(Level, scenario.record))
         for number in range(some.first, some.end):
             peer = subscribed_peer(number, cast(Parameters, parts.protocol), workload, contacts)
-            for subscription in peer.active.current:
+            for subscription in peer.active.current.values():
                 recorder.interest(0, subscription)
             box = peer.members[0].levels[0].box
             rows.append((number, first_act(workload.life(number, 0, 0)), *box.low, *box.high))
@@ -211,6 +211,16 @@ def write_part(folder: AnyPath, number: int, rows: pa.Table) -> None:
 # The rounds.
 
 
+class CutRun(Struct, frozen=True):
+    """A run in a tree that is cut, as its tasks need it."""
+
+    scenario: bytes
+    begins: Time  # of the workload
+    tree: str  # folder
+    parts: int
+    trace: str
+
+
 def disseminate(
     spark: SparkSession,
     scenario: Scenario,
@@ -225,32 +235,34 @@ def disseminate(
     resolved, _ = resolve_at_rest(scenario)
     if resolved.nodes != prepared.peers:
         raise ValueError(f"the tree has {prepared.peers:,} peers, the scenario {resolved.nodes:,}")
-    told = show or _silent
     trace = TraceFolder(out, to_json(resolved))
-    folder = locate(prepared.folder)
-    copy_interests(folder / INTERESTS, out / INTERESTS)
-    text, parts, left, counts = to_json(resolved), prepared.parts, None, []
-    try:
-        while left is None or counts[-1]:
-            made = len(counts) * parts
-            told(f"round {len(counts) + 1}: {counts[-1] if counts else 0:,} messages between parts")
-            before, left = left, play_round(spark, text, begins, folder, parts, out, made, left)
-            counts.append(left.count())
-            if before is not None:
-                before.unpersist()
-    finally:
-        if left is not None:
-            left.unpersist()
-    rows = {
-        name: sum(group.rows for group in storage.list_row_groups(storage.open_traces([out]), name)[0])
-        for name in TABLES
-    }
+    copy_interests(locate(prepared.folder) / INTERESTS, out / INTERESTS)
+    run = CutRun(to_json(resolved), begins, prepared.folder, prepared.parts, str(out))
+    left = play_rounds(spark, run, show or _silent)
+    traces = storage.open_traces([out])
+    groups = {name: storage.list_row_groups(traces, name)[0] for name in TABLES}
+    rows = {name: sum(group.rows for group in some) for name, some in groups.items()}
     summary = RunSummary(
         resolved.run, resolved, str(out), resolved.seconds, monotonic() - began,
         process_time() - began_cpu, rows["messages"], rows,
     )  # fmt: skip
     trace.finish(asdict(summary))
-    return Dissemination(summary, tuple(counts))
+    return Dissemination(summary, tuple(left))
+
+
+def play_rounds(spark: SparkSession, run: CutRun, show: Show) -> list[int]:
+    """Until no message leaves its part; how many have left in each round."""
+    counts: list[int] = []
+    left: DataFrame | None = None
+    while not counts or counts[-1]:
+        show(f"round {len(counts) + 1}: {counts[-1] if counts else 0:,} messages between parts")
+        before, left = left, play_round(spark, run, len(counts), left).cache()
+        counts.append(left.count())
+        if before is not None:
+            before.unpersist()
+    if left is not None:
+        left.unpersist()
+    return counts
 
 
 def copy_interests(source: AnyPath, target: AnyPath) -> None:
@@ -259,37 +271,25 @@ def copy_interests(source: AnyPath, target: AnyPath) -> None:
         write_whole(target / name, (source / name).read_bytes())
 
 
-def play_round(
-    spark: SparkSession,
-    scenario: bytes,
-    begins: Time,
-    folder: AnyPath,
-    parts: int,
-    out: AnyPath,
-    made: int,
-    left: DataFrame | None,
-) -> DataFrame:
-    """The messages that leave their parts: in the first round, in which peers publish, or after
-    those of the round before. `made`: how many files of a table there may be already."""
-    tree, trace = str(folder), str(out)
+def play_round(spark: SparkSession, run: CutRun, number: int, left: DataFrame | None) -> DataFrame:
+    """The messages that leave their parts in the first round, in which peers publish, or in the
+    next one after that in which these have left."""
 
     def first(part: PartNumber) -> Iterator[pa.RecordBatch]:
-        yield play_part(scenario, begins, tree, part.number, [], trace, made + part.number)
+        yield play_part(run, part.number, 0, [])
 
     def later(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_pandas_out()
         rows = pa.Table.from_batches(batches, LEFT)
-        for number in sorted(set(rows["part"].to_pylist())):
-            arrivals = decoded(rows.filter(pc.equal(rows["part"], number)))
-            yield play_part(scenario, begins, tree, number, arrivals, trace, made + number)
+        for part in sorted(set(rows["part"].to_pylist())):
+            arrivals = decoded(rows.filter(pc.equal(rows["part"], part)))
+            yield play_part(run, part, number, arrivals)
 
     if left is None:
-        numbers = [PartNumber(number) for number in range(parts)]
-        sent = storage.map_items(spark, numbers, PartNumber, first, LEFT)
-    else:
-        together = left.repartitionById(parts, left["part"].cast("int"))
-        sent = together.mapInArrow(later, from_arrow_schema(LEFT))
-    return sent.cache()
+        numbers = [PartNumber(part) for part in range(run.parts)]
+        return storage.map_items(spark, numbers, PartNumber, first, LEFT)
+    together = left.repartitionById(run.parts, left["part"].cast("int"))
+    return together.mapInArrow(later, from_arrow_schema(LEFT))
 
 
 # Inside a task.
@@ -305,35 +305,35 @@ def decoded(rows: pa.Table) -> list[Due]:
     ]
 
 
-def play_part(
-    text: bytes, begins: Time, tree: str, number: int, arrivals: list[Due], out: str, file: int
-) -> pa.RecordBatch:
-    """Simulate a part, write what it records, give what leaves it. Without arrivals, its peers act."""
-    scenario, settings = resolve_at_rest(from_json(text))
-    part = TreePart(locate(tree), number)
+def play_part(run: CutRun, number: int, round_number: int, arrivals: list[Due]) -> pa.RecordBatch:
+    """Simulate a part and write what it records; the messages that leave it. In the first round
+    its peers act, later messages arrive."""
+    scenario, settings = resolve_at_rest(from_json(run.scenario))
+    part = TreePart(locate(run.tree), number)
     workload = make_workload(scenario, settings)
     parameters = cast(Parameters, settings.protocol)
-    peers = PartPeers(part, parameters, workload, publish=not arrivals)
+    peers = PartPeers(part, parameters, workload, publish=round_number == 0)
     trace = MemoryTrace()
     recorder = Recorder(trace, cast(Level, scenario.record), one_in=settings.sampling.one_in)
     delay = ConstantDelay(round(settings.network.latency_ms * MILLISECOND))
     simulation = Simulation(delay, CODEC, recorder)
     simulation.nodes = peers
-    ends = begins + round(scenario.seconds * SECOND)
-    if arrivals:
+    ends = run.begins + round(scenario.seconds * SECOND)
+    if round_number:
         for t, arrival in sorted(arrivals, key=lambda due: due[0]):
             simulation.at(t, arrival)
     else:
-        player = WorkloadPlayer(simulation, begins, ends)
+        player = WorkloadPlayer(simulation, run.begins, ends)
         for peer, acts in part.publishers:
-            if begins + acts < ends:
+            if run.begins + acts < ends:
                 player.enter(peer, workload.life(peer, 0, 0), settled=True)
     simulation.run(max([ends, *(t for t, _ in arrivals)]))
     while simulation.now < simulation.latest_arrival:
         simulation.run(simulation.latest_arrival)
     recorder.close()
     for name in TABLE_ORDER:
-        write_part(locate(out) / name, file, trace.table(name))
+        file = round_number * run.parts + number
+        write_part(locate(run.trace) / name, file, trace.table(name))
     return pa.RecordBatch.from_pylist(
         [
             {"part": home, "t": t, "to": to, "sender": sender, "message": CODEC.encode(message)}

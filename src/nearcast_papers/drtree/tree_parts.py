@@ -173,7 +173,7 @@ class PartPeers(dict[NodeId, Node]):
         return peer in self.tree.home
 
     def get(self, peer: NodeId, default: Any = None) -> Any:  # type: ignore[override]
-        return self[peer]
+        return self.__getitem__(peer) if peer in self else default
 
 
 def subscribed_peer(
