@@ -152,21 +152,23 @@ def assert_legal(
 
 
 @pytest.mark.parametrize(
-    ("settings", "why"),
+    ("changed", "settings", "why"),
     [
-        ({"jitter_ms": 5.0}, "delays must be constant"),
-        ({"loss": 0.1}, "delays must be constant"),
-        ({"network": "embedding"}, "delays must be constant"),
-        ({"churn_rate": 1.0}, "nobody may come or go"),
-        ({"crash": 0.1}, "nobody may fail"),
-        ({"sample_ms": 100.0}, "sample_ms=0"),
+        ({"protocol": "client-server"}, {}, "the protocol must be drtree"),
+        ({"workload": "waypoint"}, {}, "nobody moves"),
+        ({}, {"jitter_ms": 5.0}, "delays must be constant"),
+        ({}, {"loss": 0.1}, "delays must be constant"),
+        ({}, {"network": "embedding"}, "delays must be constant"),
+        ({}, {"churn_rate": 1.0}, "nobody may come or go"),
+        ({}, {"crash": 0.1}, "nobody may fail"),
+        ({}, {"sample_ms": 100.0}, "sample_ms=0"),
     ],
 )
-def test_a_world_that_changes_its_tree_is_refused(settings: dict[str, Any], why: str) -> None:
-    scenario = Scenario(
-        protocol="drtree", workload="hotspots", nodes=9, seconds=1.0,
-        settings={"sample_ms": 0.0, **settings},
-    )  # fmt: skip
+def test_a_world_that_changes_its_tree_is_refused(
+    changed: dict[str, str], settings: dict[str, Any], why: str
+) -> None:
+    kind = {"protocol": "drtree", "workload": "hotspots", **changed}
+    scenario = Scenario(**kind, nodes=9, seconds=1.0, settings={"sample_ms": 0.0, **settings})
     with pytest.raises(ValueError, match=why):
         resolve_at_rest(scenario)
 

@@ -102,7 +102,8 @@ def resolve_at_rest(scenario: Scenario) -> tuple[Scenario, ScenarioParts]:
         network.jitter_ms, network.loss, network.packet_loss, network.duplicate, network.reorder
     )  # fmt: skip
     for wrong, why in (
-        (scenario.protocol != "drtree", f"protocol must be drtree, not {scenario.protocol}"),
+        (scenario.protocol != "drtree", f"the protocol must be drtree, not {scenario.protocol}"),
+        (scenario.workload != "hotspots", "the workload must be hotspots, where nobody moves"),
         (network.network != "constant" or any(disturbed), "delays must be constant, without loss"),
         (parts.churn != churn.Parameters(), "nobody may come or go"),
         (parts.faults.any, "nobody may fail"),
@@ -144,6 +145,7 @@ def prepare_tree(
 
     The tree is grown in this process, with half a kilobyte for each peer.
     """
+    folder = folder.absolute()
     resolved, settings = resolve_at_rest(scenario)
     told = show or _silent
     told(f"interests of {scenario.nodes:,} peers")
@@ -231,7 +233,7 @@ def disseminate(
     show: Show | None = None,
 ) -> Dissemination:
     """Run a scenario in a prepared tree and write its trace. `begins`: when the workload does."""
-    began, began_cpu = monotonic(), process_time()
+    began, began_cpu, out = monotonic(), process_time(), out.absolute()
     resolved, _ = resolve_at_rest(scenario)
     if resolved.nodes != prepared.peers:
         raise ValueError(f"the tree has {prepared.peers:,} peers, the scenario {resolved.nodes:,}")
