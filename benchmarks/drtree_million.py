@@ -43,8 +43,9 @@ from nearcast.scenario import Scenario
 from nearcast.sim.world import SimulatedWorld
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
-from nearcast_papers.drtree.dissemination import disseminate, prepare_tree
+from nearcast_papers.drtree.dissemination import disseminate
 from nearcast_papers.drtree.measures import STRATEGIES
+from nearcast_papers.drtree.prepared_tree import prepare_tree
 from nearcast_papers.drtree.tree_columns import read_tree
 
 LATENCY_MS, RATE = 50.0, 0.5

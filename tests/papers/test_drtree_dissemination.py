@@ -23,16 +23,9 @@ from nearcast.sim.world import SimulatedWorld
 from nearcast.space.boxes import BoxBounds
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
-from nearcast_papers.drtree.dissemination import (
-    CutRun,
-    decoded,
-    disseminate,
-    first_act,
-    play_part,
-    prepare_tree,
-    resolve_at_rest,
-)
+from nearcast_papers.drtree.dissemination import CutRun, decoded, disseminate, play_part
 from nearcast_papers.drtree.measures import STRATEGIES
+from nearcast_papers.drtree.prepared_tree import first_act, prepare_tree, resolve_at_rest
 from nearcast_papers.drtree.tree_columns import TOP, TreeColumns, cut_tree, grow_tree, read_tree
 from nearcast_papers.drtree.tree_parts import PartPeers, TreePart, subscribed_peer, write_parts
 from support.brute_force import delivered, expected
@@ -66,6 +59,8 @@ def test_parts_leave_the_trace_of_the_whole(
     tree = read_tree(members(world.simulation))
     prepared = prepare_tree(spark, world.scenario, tmp_path / "tree", tree=tree, parts=7)
     assert 1 < prepared.at_top < 100
+    with pytest.raises(ValueError, match="not empty"):
+        prepare_tree(spark, world.scenario, tmp_path / "tree", tree=tree, parts=7)
     done = disseminate(spark, world.scenario, prepared, tmp_path / "trace", begins=world.begins)
     assert done.left[0] > 20
     assert done.left[1:] == (0,)

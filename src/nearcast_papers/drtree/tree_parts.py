@@ -70,14 +70,14 @@ class TreePart:
         self.part = part
         own, top = (read_nodes(folder / name) for name in (part_file(part), TOP_FILE))
         publishing = own.filter(pc.equal(own["level"], 0))
-        self.publishers = zip_columns(publishing, "owner", "acts")
+        self.publishers = pairs_of(publishing, "owner", "acts")
         both = pa.concat_tables([own, top.filter(pc.invert(pc.is_in(top["node"], own["node"])))])
         both = both.sort_by("node")
         names = ("node", "level", "parent", "owner", "count")
         self.node, self.level, self.parent, self.owner, self.count = (
             both[name].to_pylist() for name in names
         )
-        self.home = dict(zip_columns(both, "owner", "home"))  # of all whom somebody here sends to
+        self.home = dict(pairs_of(both, "owner", "home"))  # of all whom somebody here sends to
         self.leaf = {self.owner[row]: row for row, level in enumerate(self.level) if level == 0}
         self._low, self._high = (
             [both[name].to_pylist() for name in both.column_names if name.startswith(side)]
@@ -123,8 +123,8 @@ def read_nodes(file: AnyPath) -> pa.Table:
         return parquet.read()
 
 
-def zip_columns(table: pa.Table, *names: str) -> list[tuple[int, ...]]:
-    return list(zip(*(table[name].to_pylist() for name in names), strict=True))
+def pairs_of(table: pa.Table, one: str, other: str) -> list[tuple[int, int]]:
+    return list(zip(table[one].to_pylist(), table[other].to_pylist(), strict=True))
 
 
 class Elsewhere(Node):
@@ -172,7 +172,7 @@ class PartPeers(dict[NodeId, Node]):
     def __contains__(self, peer: object) -> bool:
         return peer in self.tree.home
 
-    def get(self, peer: NodeId, default: Any = None) -> Any:  # type: ignore[override]
+    def get(self, peer: NodeId, default: Any = None) -> Any:
         return self.__getitem__(peer) if peer in self else default
 
 
