@@ -39,7 +39,7 @@ from nearcast.pipeline.analyse import analyse
 from nearcast.pipeline.jobs import delivery
 from nearcast.pipeline.spark import session, storage
 from nearcast.protocols.drtree.invariants import members_of
-from nearcast.scenario import Scenario
+from nearcast.scenario import Scenario, Setting
 from nearcast.sim.world import SimulatedWorld
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
@@ -70,6 +70,7 @@ class Asked(msgspec.Struct, frozen=True):
     peers: int
     publications: int
     simulated: bool
+    settings: dict[str, Setting]
 
 
 def scenario(asked: Asked, strategy: str) -> Scenario:
@@ -79,6 +80,7 @@ def scenario(asked: Asked, strategy: str) -> Scenario:
         settings={
             "strategy": strategy, "hotspots": "warm", "size": 32 * sqrt(asked.peers),
             "rate": RATE, "latency_ms": LATENCY_MS, "sample_ms": 0.0, "payload": 0,
+            **asked.settings,
         },
     )  # fmt: skip
 
@@ -127,13 +129,18 @@ def measure(asked: Asked, folder: Path) -> Iterable[Cost]:
     for judged in analyse(spark, traces, folder / "results", jobs=jobs):
         if judged.missed or judged.spurious or judged.duplicates or judged.rejected:
             raise SystemExit(f"not exact: {judged}")
-        curve = storage.read_result(folder / "results", "popularity", judged.run)
-        wanted = [row for row in curve if row["interested"] > 1]
-        number = sum(row["publications"] for row in wanted)
-        whole_ms = sum(row["publications"] * row["total_time_mean_ms"] for row in wanted)
-        steps = whole_ms / number / LATENCY_MS
-        yield msgspec.structs.replace(found[judged.run], steps=steps)
+    for run, cost in found.items():
+        yield msgspec.structs.replace(cost, steps=mean_steps(folder / "results", run))
     yield Cost("analysis of all", *watch.lap())
+
+
+def mean_steps(results: Path, run: str) -> float:
+    """Until the last receiver has a publication, over those with two or more."""
+    curve = storage.read_result(results, "popularity", run)
+    wanted = [row for row in curve if row["interested"] > 1]
+    number = sum(row["publications"] for row in wanted)
+    whole_ms = sum(row["publications"] * row["total_time_mean_ms"] for row in wanted)
+    return float(whole_ms / number / LATENCY_MS)
 
 
 def simulate(what: Scenario) -> tuple[SimulatedWorld, MemoryTrace]:
@@ -193,14 +200,16 @@ def in_a_process(asked: Asked) -> tuple[list[Cost], float]:
     return [msgspec.json.decode(line, type=Cost) for line in told.splitlines()], most[0]
 
 
-def compare(sizes: list[int], publications: int, simulated: int) -> None:
+def compare(
+    sizes: list[int], publications: int, simulated: int, settings: dict[str, Setting]
+) -> None:
     print(f"{'peers':>9}  {'':32}{'wall s':>8}{'CPU s':>8}{'messages':>11}{'between':>9}"
           f"{'µs each':>9}{'busiest':>9}{'received':>10}{'steps':>7}", flush=True)  # fmt: skip
     trees: dict[int, tuple[list[Cost], float]] = {}
     for peers in sizes:
-        runs = [Asked(peers, publications, simulated=False)]
-        if peers <= simulated:
-            runs.insert(0, Asked(peers, publications, simulated=True))
+        runs = [Asked(peers, publications, both, settings) for both in (True, False)]
+        if peers > simulated:
+            runs = runs[1:]
         for asked in runs:
             costs, peak = trees[peers] = in_a_process(asked)
             for cost in costs:
@@ -248,12 +257,14 @@ def main() -> None:
     parser.add_argument("--peers", type=int, nargs="+", default=sizes)
     parser.add_argument("--publications", type=int, default=10_000)
     parser.add_argument("--simulated", type=int, default=10_000, help="peers, at most")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the tree")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.alone:
         alone()
     else:
-        compare(arguments.peers, arguments.publications, arguments.simulated)
+        settings: dict[str, Setting] = dict(one.split("=", 1) for one in arguments.set)
+        compare(arguments.peers, arguments.publications, arguments.simulated, settings)
 
 
 if __name__ == "__main__":
