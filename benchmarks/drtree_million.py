@@ -24,16 +24,16 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable
-from functools import partial
+from contextlib import suppress
 from math import log, sqrt
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from join import cpu, memory
+from join import family, memory
 
 from nearcast.pipeline.analyse import analyse
 from nearcast.pipeline.jobs import delivery
@@ -86,25 +86,42 @@ def scenario(asked: Asked, strategy: str) -> Scenario:
 
 
 class Watch:
-    """Wall and CPU seconds since it was asked last."""
+    """Wall and CPU seconds since it was asked last, of this process and its descendants. They are
+    looked at often, because nobody counts a worker that Spark has ended."""
 
     def __init__(self) -> None:
-        self._wall, self._cpu = monotonic(), cpu(os.getpid())
+        self._used: dict[int, float] = {}
+        threading.Thread(target=self._look_often, daemon=True).start()
+        self._wall, self._cpu = monotonic(), self._look()
 
     def lap(self) -> tuple[float, float]:
-        wall, used = monotonic(), cpu(os.getpid())
+        wall, used = monotonic(), self._look()
         took = wall - self._wall, used - self._cpu
         self._wall, self._cpu = wall, used
         return took
+
+    def _look_often(self) -> None:
+        while True:
+            sleep(0.5)
+            self._look()
+
+    def _look(self) -> float:
+        for process in family(os.getpid()):
+            with suppress(OSError):
+                fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+                self._used[process] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        return sum(list(self._used.values()))
 
 
 def measure(asked: Asked, folder: Path) -> Iterable[Cost]:
     """In this process, which should be a fresh one."""
     spark = session.start()
     spark.range(1).count()
-    say, watch = partial(print, file=sys.stderr, flush=True), Watch()
+    watch, laps = Watch(), list[tuple[float, float]]()
     if not asked.simulated:
-        tree = prepare_tree(spark, scenario(asked, STRATEGIES[0]), folder / "tree", show=say)
+        what = scenario(asked, STRATEGIES[0])
+        tree = prepare_tree(spark, what, folder / "tree", show=lambda _: laps.append(watch.lap()))
+        yield Cost("interests", *laps[1])
         yield Cost(f"tree of height {tree.height}, {tree.parts} parts", *watch.lap())
     found = {}
     for strategy in STRATEGIES:
@@ -238,7 +255,7 @@ def tell_growth(trees: dict[int, tuple[list[Cost], float]]) -> None:
         return
     print(f"\nFrom {few:,} to {many:,} peers ({many / few:g} times as many), all strategies:")
     for name, before, after in zip(
-        ("CPU s to make the tree", "CPU s of publications", "messages", "MiB at the peak"),
+        ("CPU s of interests and tree", "CPU s of publications", "messages", "MiB at the peak"),
         *(sums(*trees[peers]) for peers in (few, many)), strict=True,
     ):  # fmt: skip
         power = log(after / before) / log(many / few)
@@ -248,7 +265,8 @@ def tell_growth(trees: dict[int, tuple[list[Cost], float]]) -> None:
 def sums(costs: list[Cost], peak: float) -> tuple[float, float, float, float]:
     sent = [cost for cost in costs if cost.messages]
     carried = sum(cost.messages for cost in sent)
-    return costs[0].cpu, sum(cost.cpu for cost in sent), carried, peak
+    made = sum(cost.cpu for cost in costs[:2])
+    return made, sum(cost.cpu for cost in sent), carried, peak
 
 
 def main() -> None:
