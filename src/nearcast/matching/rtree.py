@@ -66,7 +66,7 @@ class TreeNode(Struct, eq=False):
         self.children = children
         for child in children:
             child.parent = self
-        self.box = union([NOWHERE, *(child.box for child in children)])
+        self.box = union([child.box for child in children]) if children else NOWHERE
 
 
 def touching(nodes: list[TreeNode], wanted: BoxBounds) -> list[TreeNode]:
@@ -89,7 +89,7 @@ def touching(nodes: list[TreeNode], wanted: BoxBounds) -> list[TreeNode]:
 
 
 class Tree:
-    """Guttman's R-tree of boxes in three dimensions, each that of one subscription.
+    """Guttman's R-tree of boxes, each that of one subscription; `search` takes three dimensions.
 
     A node has `least` to `most` children (his m and M), except that the root may have fewer.
     """
@@ -143,7 +143,7 @@ class Tree:
         added.parent = home
         node: TreeNode | None = home
         while node is not None:  # AdjustTree AT1 to AT5
-            node.box = union([node.box, added.box])
+            node.box = added.box if node.box is NOWHERE else union([node.box, added.box])
             if len(node.children) > self._most:
                 self._divide(node)
             node = node.parent

@@ -87,7 +87,7 @@ class TraceFolder:
             parts: dict[AnyPath, pa.Buffer] = {}
             for name in names:
                 folder = self.path / name
-                parts[folder / f"part-{self._parts[name]:05}.parquet"] = _encode(tables[name])
+                parts[folder / f"part-{self._parts[name]:05}.parquet"] = encode_rows(tables[name])
                 if self._parts[name] == 0:
                     folder.mkdir(exist_ok=True)
             write_all(parts)
@@ -125,7 +125,7 @@ def in_a_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _encode(rows: pa.Table) -> pa.Buffer:
+def encode_rows(rows: pa.Table) -> pa.Buffer:
     t = rows.column("t").to_numpy()
     if np.any(t[1:] < t[:-1]):
         rows = rows.take(np.argsort(t, kind="stable"))
