@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,13 @@ from support.examples import examples
 WITHOUT_PANDAS = """
 import sys
 from nearcast.server import server
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import TraceFolder
 server.warm_up()
+recorder = Recorder(TraceFolder(sys.argv[1], b"{}"))
+for t in (2, 1):  # so that they are sorted
+    recorder.note(t, 0, "fact")
+recorder.close()
 assert "pyarrow" in sys.modules
 print("pandas" in sys.modules)
 """
@@ -41,8 +48,11 @@ def test_texts_are_as_pyarrow_has_them(texts: list[str]) -> None:
     assert made == pa.array(texts, pa.string())
 
 
-def test_a_node_starts_and_records_without_pandas() -> None:
+def test_a_node_starts_and_records_without_pandas(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PANDAS], capture_output=True, text=True, check=True
+        [sys.executable, "-c", WITHOUT_PANDAS, str(tmp_path / "trace")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.strip() == "False"

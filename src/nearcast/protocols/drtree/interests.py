@@ -83,14 +83,15 @@ class MemberInterests:
         return list(dict.fromkeys(v.slot for versions in self._versions.values() for v in versions))
 
     def wanting(self, publication: Publication) -> list[SubscriptionId]:
-        wanting = (r[0] for r in self._versions if self._wants(r, publication))
-        return list(dict.fromkeys(wanting))
-
-    def _wants(self, rectangle: Rectangle, publication: Publication) -> bool:
-        for begins, wanted, *_ in reversed(self._versions[rectangle]):
-            if begins <= publication.t:
-                return wanted is not None and wants(wanted, publication, publication.t)
-        return False
+        t, wanting = publication.t, dict[SubscriptionId, None]()
+        for rectangle, versions in self._versions.items():
+            for version in reversed(versions):
+                if version.begins <= t:
+                    wanted = version.wanted
+                    if wanted is not None and wants(wanted, publication, t):
+                        wanting[rectangle[0]] = None
+                    break
+        return list(wanting)
 
     def forget(self, before: Time) -> None:
         """Versions that ended before that moment, and rectangles of which nothing is left."""
