@@ -406,7 +406,7 @@ NOTICES: tuple[type[Notice], ...] = (
 )  # fmt: skip
 
 
-_PUBLISH = REQUESTS.index(PublishRequest) + 1
+PUBLISH = REQUESTS.index(PublishRequest) + 1
 REQUEST_IDS_END = 2**53  # an id is below: a double holds it exactly
 LONG_ARRAY = 0xDC  # the first byte of an array that has more than 15 elements, in MessagePack
 MAX_REPAIRED_BYTES = 4_096  # bytes of a frame that is not quite JSON in which an id is looked for
@@ -482,7 +482,7 @@ class Encoding:
         requests, self._notices = (module.Decoder(Union[group]) for group in classes)  # noqa: UP007
         # For hot paths: `read_request` that raises DECODE_ERRORS, and the class of a publication.
         self.decode_request: Callable[[bytes], Any] = requests.decode
-        self.publish_class: Any = classes[0][_PUBLISH - 1]
+        self.publish_class: Any = classes[0][PUBLISH - 1]
         self._encode: Callable[[Any], bytes] = module.Encoder().encode
         # The value inside a payload; it raises DECODE_ERRORS.
         self.decode_value: Callable[[Any], Any] = module.Decoder().decode
@@ -591,9 +591,9 @@ def is_publish_frame(frame: bytes) -> bool:
 
     Only those on Earth or with a ttl have more than 15 elements.
     """
-    if len(frame) > 1 and frame[1] == _PUBLISH and frame[0] >> 4 == 9:
+    if len(frame) > 1 and frame[1] == PUBLISH and frame[0] >> 4 == 9:
         return True
-    return len(frame) > 3 and frame[0] == LONG_ARRAY and frame[3] == _PUBLISH
+    return len(frame) > 3 and frame[0] == LONG_ARRAY and frame[3] == PUBLISH
 
 
 JSON = Encoding("json", binary=False)

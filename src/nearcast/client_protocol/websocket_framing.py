@@ -34,6 +34,7 @@ class WebSocketEndpoint(WSListener):
         self._read = read
         self.closing = False  # a close frame was sent; further frames are ignored
         self.unfinished: WSMsgType | None = None  # of a fragmented message: its type
+        self.all_read = False  # does nothing follow the present frame in what has come?
         self._parts = bytearray()  # of that message
         self._decoder = _Decoder()
 
@@ -63,6 +64,7 @@ class WebSocketEndpoint(WSListener):
         elif frame.rsv1 or frame.rsv2 or frame.rsv3:
             self.fail(CloseCode.PROTOCOL_ERROR, "a frame has reserved bits")
         elif kind is BINARY and frame.fin and self.unfinished is None:
+            self.all_read = not frame.tail_size
             self._read(self, frame.get_payload_as_bytes(), True)
         elif kind is TEXT and frame.fin and self.unfinished is None:
             text = frame.get_payload_as_bytes()

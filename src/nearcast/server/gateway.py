@@ -38,6 +38,7 @@ from nearcast.server.session import (
     fair_level,
     with_traced_subscriptions,
 )
+from nearcast.server.socket_reads import STREAK, SocketReads
 from nearcast.server.socket_writes import ClientWrites
 from nearcast.service.access.grants import Grant
 from nearcast.service.client_state import ClientState, FlushDeliveries
@@ -123,6 +124,7 @@ class Gateway(ServiceHost):
         self._memory = memory.MemoryTrimmer()
         self._bytes_moved = 0  # bytes in and out, until the last second
         super().__init__(service, now, recording)
+        self._reads = SocketReads(self.loop, self._collect)
         self._timer = self.loop.call_later(TICK_S, self._tick)
 
     # Connections.
@@ -180,6 +182,7 @@ class Gateway(ServiceHost):
         session, client = self._session(stop.connection), stop.client
         self._record_traffic(session, client)
         self._slow.pop(client.slot, None)
+        self._reads.give_back(client.slot)
         self._session_at[client.slot] = None
         self._writes.stop(client.slot)
 
@@ -201,11 +204,12 @@ class Gateway(ServiceHost):
                 return
         client = session.client
         if binary and client is not None and messages.is_publish_frame(frame):
-            self._unread.append(client.slot)
-            self._unread_frames.append(frame)
-            if self._flush_timer is None:
-                self.schedule_flush()
+            session.streak += 1
+            if session.streak >= STREAK and session.all_read:
+                self._reads.take(client.slot, session.raw)
+            self._collect([client.slot], [frame])
             return
+        session.streak = 0
         self._handle_publications()
         if session.elsewhere is not None:
             self._forward(session, frame, binary)
@@ -214,6 +218,13 @@ class Gateway(ServiceHost):
         if session.encoding is None:
             session.encoding = encoding
         self._handle_frame(session, frame, encoding)
+
+    def _collect(self, places: list[int], frames: list[bytes]) -> None:
+        """Publications of the clients at these places."""
+        self._unread += places
+        self._unread_frames += frames
+        if self._flush_timer is None:
+            self.schedule_flush()
 
     def _forward(self, session: Session, frame: bytes, binary: bool) -> None:
         """A request of a client that another node serves now."""
@@ -360,6 +371,9 @@ class Gateway(ServiceHost):
             session.paused_reading += 1
             self.metrics.slowed += 1
             self._paused_reading[session] = until
+            if session.client is not None:
+                self._reads.give_back(session.client.slot)
+            session.streak = 0
             session.raw.pause_reading()
         if frame is not None:
             session.unread_frames.append((frame, binary))
@@ -377,6 +391,7 @@ class Gateway(ServiceHost):
             if session.unread_frames is None:
                 continue  # it was closed meanwhile
             held, session.unread_frames = session.unread_frames, None
+            session.all_read = False  # as far as can be known
             del self._paused_reading[session]
             for frame, binary in held:  # if reading is paused again, the rest waits again
                 self.read(session, frame, binary)
@@ -725,6 +740,8 @@ class Gateway(ServiceHost):
     def _every_second(self) -> None:
         now, unix = monotonic(), self.now() / SECOND
         fresh = self._ticks % (TICKS_PER_SECOND * REFUSALS_S) == 0
+        if fresh:
+            self._reads.are_alive()
         for session in list(self.sessions):
             if fresh:
                 session.refused_before = session.refused
@@ -779,6 +796,7 @@ class Gateway(ServiceHost):
         while self.realm.waiting:
             self.flush()
         self._timer.cancel()
+        self._reads.close()
         self.stop_timers()
         for task in self._late_joins:
             task.cancel()

@@ -29,7 +29,7 @@ from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S
 from nearcast.errors import AccessError
 from nearcast.matching import MATCHERS
 from nearcast.scenario import Setting
-from nearcast.server import socket_writes
+from nearcast.server import socket_reads, socket_writes
 from nearcast.server.access.tokens import AccessControl, load_access
 from nearcast.server.clock import clock
 from nearcast.server.config import Settings
@@ -260,6 +260,7 @@ def warm_up() -> None:
     post = delivery_frames(realm.flush(5_000_000), realm.numbers, every == 1)
     if socket_writes.LINUX:
         socket_writes.write_frames(np.full(len(post.clients), socket_writes.NO_SOCKET), post)
+        socket_reads.Streams().read([])
     recorder.close()
 
 

@@ -144,6 +144,7 @@ class Session(WebSocketEndpoint, Connection):
         # While its reading is paused: frames that had arrived, whether each is binary.
         self.unread_frames: list[tuple[bytes, bool]] | None = None
         self.paused_reading = 0  # how often that was so
+        self.streak = 0  # publications in a row
         self.refused = 0  # requests, since it connected
         self.refused_before = 0  # of them, those before the present window of time
         self.dropped = self.superseded = 0  # not told to the client yet

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nearcast.client_protocol.messages import REQUESTS, PublishRequest
+from nearcast.client_protocol.messages import PUBLISH
 from nearcast.matching.matcher import Integers
 from nearcast.service.retained_state import NOT_PLAIN, PUBLICATION_DTYPE, PublicationTable
 from nearcast.space.shapes import LARGEST, POINT
@@ -21,8 +21,6 @@ from nearcast.space.shapes import LARGEST, POINT
 FEW = 8  # frames for which columns do not pay
 LEVELS = 8  # of arrays and objects in a payload that is plain
 PREPAID = 64  # requests that a client may make as plain publications before it is asked again
-
-_PUBLISH = REQUESTS.index(PublishRequest) + 1
 
 
 def read_plain(
@@ -60,7 +58,7 @@ def _read_frames(
         elements = data[begin] & 0x0F if end - begin > 2 else 0
         if feeds[slot] < 0 or credit[slot] < 1 or not 3 <= elements <= 5:
             continue
-        if data[begin] >> 4 != 9 or data[begin + 1] != _PUBLISH:
+        if data[begin] >> 4 != 9 or data[begin + 1] != PUBLISH:
             continue
         at = read_number(data, begin + 2, end, bits, number)
         x = number[0]

@@ -33,7 +33,7 @@ from nearcast.server.http.head import (
     parse_head,
     websocket_request,
 )
-from nearcast.server.http.upgrade import picows_protocol
+from nearcast.server.http.upgrade import feed, picows_protocol
 from nearcast.service.access.token_bucket import TokenBucket
 
 __all__ = [
@@ -381,13 +381,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.set_protocol(heir)
         heir.connection_made(self._transport)
         # picows reads the request again: it gets one in which it can find nothing else than we did.
-        unread = memoryview(websocket_request(request) + self._read)
-        while unread and not self._transport.is_closing():
-            room = heir.get_buffer(len(unread))
-            size = min(len(room), len(unread))
-            room[:size] = unread[:size]
-            unread = unread[size:]
-            heir.buffer_updated(size)
+        feed(heir, websocket_request(request) + self._read, self._transport)
         if not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -3,6 +3,7 @@
 picows reads the opening handshake again; it is given a plain one (`heads.websocket_request`).
 """
 
+import asyncio
 from typing import Any
 
 import picows.api
@@ -27,3 +28,14 @@ def picows_protocol(endpoint: WebSocketEndpoint, most: int) -> Any:
         True, PING_S, min(PING_S, 20.0), WSAutoPingStrategy.PING_WHEN_IDLE, False,
         most, None, BUFFER,
     )  # fmt: skip
+
+
+def feed(protocol: Any, data: bytes, transport: asyncio.Transport) -> None:
+    """Give picows' protocol bytes of its transport, unless that is being closed."""
+    unread = memoryview(data)
+    while unread and not transport.is_closing():
+        room = protocol.get_buffer(len(unread))
+        size = min(len(room), len(unread))
+        room[:size] = unread[:size]
+        unread = unread[size:]
+        protocol.buffer_updated(size)
