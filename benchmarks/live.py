@@ -12,12 +12,10 @@ defaults, with everything recorded, and gathering always (`prompt = 0`), which s
 "limit in C" (`benchmarks/limit.c`) is no server for anybody: it takes the same requests, writes the
 same bytes once per client and 50 ms, and checks nothing. Nobody can need much less.
 
-Also: latency of all at a quarter, half and all of what a core of redis can do, and of one client to
-another on an idle node; seconds until a node is ready, and 10,000 clients at one publication a
-second each. A server that is not installed is named and left out. Load and server share the
-machine: where it is too small or busy, publications are made at a slower pace, and it says so.
+A server that is not installed is named and left out. Load and server share the machine: where it is
+too small or busy, publications are made at a slower pace, and it says so.
 
-Run: python benchmarks/live.py [seconds]
+Run: python benchmarks/live.py [seconds] [clients ...]
 """
 
 import json
@@ -215,8 +213,7 @@ def line(name: str, told: Measured) -> None:
     )
 
 
-def compare(measures: dict[str, Measure], clients: int, rate: float, seconds: float) -> float:
-    """Prints the table; how many publications a second a core of redis makes, or ours."""
+def compare(measures: dict[str, Measure], clients: int, rate: float, seconds: float) -> None:
     print(f"{clients:,} clients x {rate:g} Hz, {RECEIVERS} receivers each")
     told = {}
     for name, measure in measures.items():
@@ -237,62 +234,16 @@ def compare(measures: dict[str, Measure], clients: int, rate: float, seconds: fl
             )
             wanted = f" (wanted: {WANTED[name]:g})" if name in WANTED else ""
             print(f"nearcast / {name}: {by_default:.2f}, gathering {gathering:.2f}{wanted}")
-    core = told.get("redis", told[OURS])
-    return core["published"] / max(core["cpu"], 0.01)
-
-
-def latencies(measures: dict[str, Measure], seconds: float, capacity: float) -> None:
-    """Of 50 of the clients, at parts of this many publications a second."""
-    print(
-        f"latency in ms: p50, p99 and p99.9 at parts of {capacity:,.0f} publications/s,"
-        " which takes redis a core"
-    )
-    for part in (0.25, 0.5, 1.0):
-        waits = {}
-        for name, measure in measures.items():
-            if name != RECORDING:
-                waits[name] = measure(seconds, rate=part * capacity / CLIENTS, sample=50)
-                wait_line(name, part, waits[name])
-        draw_bars(
-            f"live-latency-{100 * part:03.0f}",
-            f"p99 of latency in ms, at {100 * part:.0f} % of {capacity:,.0f} publications/s",
-            {name: told["p99"] for name, told in waits.items()}, "{:,.1f} ms",
-        )  # fmt: skip
-    told = measures[OURS](seconds, clients=2, receivers=2, rate=20.0, sample=2)
-    wait_line("two clients alone", 0.0, told)
-
-
-def wait_line(name: str, part: float, told: Measured) -> None:
-    print(
-        f"{name:22} {100 * part:4.0f} %  {told['p50']:7.1f} {told['p99']:8.1f} {told['p999']:8.1f}"
-        f"  CPU {100 * told['cpu'] / told['wall']:4.0f} %  {100 * told['pace']:4.0f} % of the pace",
-        flush=True,
-    )
-
-
-def rest(folder: Path, seconds: float) -> None:
-    with nearcast(folder, record=True) as (_, _, ready):
-        pass
-    print(f"ready to serve {ready:.2f} s after its start (wanted: below 1.5 s)")
-    with nearcast(folder, record=True) as (pid, port, _):
-        told = load("nearcast", pid, port, seconds, clients=10_000, rate=1.0)
-    print(
-        f"10,000 clients at 1 Hz: {100 * told['cpu'] / told['wall']:.0f} % of one core,"
-        f" {told['useful'] / max(told['published'], 1):.1f} useful deliveries per publication,"
-        f" {100 * told['pace']:.0f} % of the pace"
-    )
 
 
 def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 6.0
+    asked = [int(number) for number in sys.argv[2:]]
     with tempfile.TemporaryDirectory() as name:
         measures = contestants(Path(name))
-        (clients, rate), *others = WORLDS
-        capacity = compare(measures, clients, rate, seconds)
-        for clients, rate in others:
-            compare(measures, clients, rate, seconds)
-        latencies(measures, seconds, capacity)
-        rest(Path(name), seconds)
+        for clients, rate in WORLDS:
+            if not asked or clients in asked:
+                compare(measures, clients, rate, seconds)
 
 
 if __name__ == "__main__":
