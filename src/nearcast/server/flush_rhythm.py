@@ -12,6 +12,7 @@ from time import thread_time
 
 PAUSE = 0.25  # after a flush at once, in times of its duration: the loop reads meanwhile
 GATHER_S = 0.001  # for the rest of a burst, of which a loop reads only some frames at a time
+READ_S = 0.025  # from one reading of sockets to the next one, while a node gathers
 BURST = 8  # publications
 WINDOW_S = 0.5  # over which the use of a core is measured
 RETURN = 0.85  # of `prompt`: below that a node flushes at once again
@@ -33,6 +34,11 @@ class FlushRhythm:
     def gather_s(self) -> float:
         """How long the first publication after a pause waits for others at least."""
         return GATHER_S if self._burst else 0.0
+
+    @property
+    def read_s(self) -> float:
+        """How long after sockets have been read they may be read again."""
+        return READ_S if self.gathering else 0.0
 
     def pause_s(self, now: float, took: float, publications: int, deliveries: int) -> float:
         """After a flush: how long it is until the next one may begin. `took`: its seconds."""

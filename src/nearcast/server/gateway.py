@@ -124,7 +124,7 @@ class Gateway(ServiceHost):
         self._memory = memory.MemoryTrimmer()
         self._bytes_moved = 0  # bytes in and out, until the last second
         super().__init__(service, now, recording)
-        self._reads = SocketReads(self.loop, self._collect)
+        self._reads = SocketReads(self.loop, self._collect, lambda: self._rhythm.read_s)
         self._timer = self.loop.call_later(TICK_S, self._tick)
 
     # Connections.
@@ -554,7 +554,11 @@ class Gateway(ServiceHost):
             self._flush_timer.cancel()
             self._flush_timer = None
         began = monotonic()
+        self._reads.read_now()
         self._handle_publications()
+        if self._flush_timer is not None:  # of what has been read now
+            self._flush_timer.cancel()
+            self._flush_timer = None
         if not self.realm.waiting:
             return
         self._flushed = 0, 0

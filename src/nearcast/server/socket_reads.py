@@ -37,13 +37,17 @@ class SocketReads:
     """The clients that are read here, by their slots."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, publish: Callable[[list[int], list[bytes]], None]
-    ) -> None:
-        self._loop, self._publish = loop, publish  # slots of clients, and their frames
+        self, loop: asyncio.AbstractEventLoop, publish: Callable[[list[int], list[bytes]], None],
+        pause_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:  # fmt: skip
+        """`publish` gets slots of clients, and their frames. `pause_s`: how long after a turn the
+        next one may begin."""
+        self._loop, self._publish, self._pause_s = loop, publish, pause_s
         self._transports: dict[int, asyncio.Transport] = {}  # by slot
         self._slots: dict[int, int] = {}  # by socket
         self._numbers: dict[int, int] = {}  # sockets, by slot
         self._poll: Any = None  # of the sockets
+        self._timer: asyncio.TimerHandle | None = None  # of the next turn, after a pause
         self._streams = Streams()
 
     def take(self, slot: int, transport: asyncio.Transport) -> None:
@@ -82,12 +86,30 @@ class SocketReads:
         for slot in list(self._transports):
             self.give_back(slot)
         if self._poll is not None:
+            if self._timer is not None:
+                self._timer.cancel()
             self._loop.remove_reader(self._poll.fileno())
             self._poll.close()
             self._poll = None
 
     def _read(self) -> None:
-        """Read all sockets that have something."""
+        """Read all sockets that have something, and again when there is more."""
+        self._read_ready()
+        pause = self._pause_s()
+        if pause > 0.0:
+            if self._timer is None:
+                self._loop.remove_reader(self._poll.fileno())
+            self._timer = self._loop.call_later(pause, self._read)
+        elif self._timer is not None:
+            self._timer = None
+            self._loop.add_reader(self._poll.fileno(), self._read)
+
+    def read_now(self) -> None:
+        """During a pause: read all sockets that have something."""
+        if self._timer is not None:
+            self._read_ready()
+
+    def _read_ready(self) -> None:
         ready = [number for number, _ in self._poll.poll(0, AT_ONCE)]
         slots = [self._slots[number] for number in ready]
         whose, frames, rest = self._streams.read(ready)
