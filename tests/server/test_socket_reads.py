@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nearcast.client_protocol.messages import PUBLISH
 from nearcast.server.request_cost import LARGE_FRAME
-from nearcast.server.socket_reads import SocketReads, Streams
+from nearcast.server.socket_reads import SocketReads, SocketRoom
 from support.examples import examples
 from support.raw_websocket import BINARY, PING, TEXT, masked
 
@@ -25,12 +25,12 @@ class FakeLoop:
         pass
 
 
-class FakeTransport:
+class ReadTransport:
     """A transport and its protocol: keeps what is fed to it, in order with what is published."""
 
     def __init__(self, connection: socket.socket, came: list[tuple[str, bytes]]) -> None:
         self.connection, self.came, self.reads = connection, came, True
-        self.room = bytearray(64)
+        self.room, self.signs_of_life = bytearray(64), 0
 
     def get_extra_info(self, name: str) -> Any:
         return self.connection if name == "socket" else None
@@ -51,6 +51,7 @@ class FakeTransport:
         return memoryview(self.room)
 
     def buffer_updated(self, size: int) -> None:
+        self.signs_of_life += 1
         if size:
             self.came.append(("fed", bytes(self.room[:size])))
 
@@ -74,14 +75,14 @@ def play(frames: list[tuple[bytes, int]], cuts: list[int]) -> tuple[list[tuple[s
     reads = SocketReads(loop, lambda _, found: came.extend(("published", frame) for frame in found))
     near, far = socket.socketpair()
     with near, far:
-        transport: Any = FakeTransport(near, came)
+        transport: Any = ReadTransport(near, came)
         reads.take(3, transport)
         stream = b"".join(masked(payload, opcode) for payload, opcode in frames)
         bounds = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
         for begin, end in pairwise(bounds):
             far.sendall(stream[begin:end])
             if not transport.reads:
-                loop.read()
+                reads.read()
         if transport.reads:
             far.shutdown(socket.SHUT_WR)
             while rest := near.recv(1 << 16):
@@ -138,22 +139,40 @@ def test_a_connection_that_ends_is_given_back() -> None:
     reads = SocketReads(loop, lambda *_: None)
     near, far = socket.socketpair()
     with near, far:
-        transport: Any = FakeTransport(near, [])
+        transport: Any = ReadTransport(near, [])
         reads.take(0, transport)
         assert not transport.reads
         far.shutdown(socket.SHUT_WR)
-        loop.read()
+        reads.read()
         assert transport.reads
+        reads.close()
+
+
+def test_picows_takes_for_silent_who_is_silent() -> None:
+    loop: Any = FakeLoop()
+    reads = SocketReads(loop, lambda *_: None)
+    near, far = socket.socketpair()
+    with near, far:
+        transport: Any = ReadTransport(near, [])
+        reads.take(0, transport)
+        reads.are_alive()
+        assert transport.signs_of_life == 0
+        far.sendall(masked(msgspec.msgpack.encode([PUBLISH, 1.0, 2.0]), BINARY))
+        reads.read()
+        assert transport.signs_of_life == 0, "nothing was fed"
+        reads.are_alive()
+        reads.are_alive()
+        assert transport.signs_of_life == 1
         reads.close()
 
 
 def test_many_sockets_are_read_in_one_turn_however_much_each_has_sent() -> None:
     publication = msgspec.msgpack.encode([PUBLISH, 1.0, 2.0])
-    streams, pairs = Streams(), [socket.socketpair() for _ in range(20)]
+    room, pairs = SocketRoom(), [socket.socketpair() for _ in range(20)]
     for number, (_, far) in enumerate(pairs):
         far.sendall(masked(publication, BINARY) * number)
     try:
-        whose, frames, rest = streams.read([near.fileno() for near, _ in pairs[1:]])
+        whose, frames, rest = room.read([near.fileno() for near, _ in pairs[1:]])
         assert whose == [which for which in range(19) for _ in range(which + 1)]
         assert set(frames) == {publication}
         assert not rest

@@ -211,10 +211,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # between them, or * for all. Empty: pages of this machine; with tokens, WebSockets of any
     # page.
     cors: str = ""
-    # The share of a CPU core up to which deliveries are sent at once. A node that would need more
-    # for that gathers them. 0: it always does.
-    prompt: Annotated[float, Meta(ge=0, le=1)] = 0.8
-    # A node that gathers deliveries sends them together after so many milliseconds.
+    # The share of a CPU core for matching and sending: the more there is to send, the longer a node
+    # gathers it. More is prompter, less takes less CPU. 0: it always gathers for `flush_ms`.
+    prompt: Annotated[float, Meta(ge=0, le=1)] = 0.3
+    # The longest time in milliseconds for which a node gathers deliveries.
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
     # Limits. A request for more is refused with a reason.
     limits: LimitSettings = LimitSettings()

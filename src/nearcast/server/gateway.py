@@ -1,14 +1,13 @@
 """Hosts the service for WebSocket clients: reads requests, and writes notices and publications.
 
-Publications wait for a moment, so that one flush reads and matches many and writes to each client
-once: a loop over a thousand frames costs a third of as many visits between other things. How long
-is decided by `flush_rhythm`.
+Publications wait for a moment (`flush_rhythm`), so that one flush reads and matches many and writes
+to each client once: that costs a third of as many visits between other things.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,7 @@ class Gateway(ServiceHost):
     def __init__(
         self, service: Service, limits: LimitSettings, access: AccessControl,
         now: Callable[[], Time], *,
-        flush_s: float = 0.05, prompt: float = 0.8, recording: LiveRecording | None = None,
+        flush_s: float = 0.05, prompt: float = 0.3, recording: LiveRecording | None = None,
     ) -> None:  # fmt: skip
         self.limits, self.access = limits, access
         self.metrics = Metrics()
@@ -95,9 +94,8 @@ class Gateway(ServiceHost):
         self.connections = OpenConnections(limits, self.metrics)
         self._session_at: list[Session | None] = []  # by a client's place
         self._writes = ClientWrites()
-        # The same by a client's place: whether packed, messages and bytes written;
-        # publications and their bytes that were read; and requests that its bucket has given for
-        # plain publications.
+        # By a client's place, too: whether packed, messages and bytes written, publications and
+        # their bytes that were read, requests that its bucket has given for plain publications.
         self._packed: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._sent: Integers = np.zeros(0, np.int64)
         self._sent_bytes: Integers = np.zeros(0, np.int64)
@@ -112,11 +110,10 @@ class Gateway(ServiceHost):
         self._unread: list[int] = []
         self._unread_frames: list[bytes] = []
         self._in_columns = service.realm.geometry == PLANE
-        self._flushed = 0, 0  # publications and deliveries of the present flush
         self._longest_frame, self._most_bytes = limits.frame, limits.bytes
         self._flush_timer: asyncio.Handle | None = None
         self._flush_not_before = self._first_waits_since = 0.0
-        self._rhythm = FlushRhythm(monotonic(), prompt, flush_s)
+        self._rhythm = FlushRhythm(prompt, flush_s)
         self._ticks = 0
         self._rotate_at = monotonic() + ROTATE_S
         self.failed_tokens = FailedTokens()
@@ -124,7 +121,7 @@ class Gateway(ServiceHost):
         self._memory = memory.MemoryTrimmer()
         self._bytes_moved = 0  # bytes in and out, until the last second
         super().__init__(service, now, recording)
-        self._reads = SocketReads(self.loop, self._collect, lambda: self._rhythm.read_s)
+        self._reads = SocketReads(self.loop, self._collect)
         self._timer = self.loop.call_later(TICK_S, self._tick)
 
     # Connections.
@@ -205,7 +202,7 @@ class Gateway(ServiceHost):
         client = session.client
         if binary and client is not None and messages.is_publish_frame(frame):
             session.streak += 1
-            if session.streak >= STREAK and session.all_read:
+            if session.streak % STREAK == 0 and session.all_read:
                 self._reads.take(client.slot, session.raw)
             self._collect([client.slot], [frame])
             return
@@ -373,7 +370,6 @@ class Gateway(ServiceHost):
             self._paused_reading[session] = until
             if session.client is not None:
                 self._reads.give_back(session.client.slot)
-            session.streak = 0
             session.raw.pause_reading()
         if frame is not None:
             session.unread_frames.append((frame, binary))
@@ -537,7 +533,7 @@ class Gateway(ServiceHost):
         """Flush soon, at least `after` seconds from now and not too soon after the last flush."""
         if self._flush_timer is None:
             now = self._first_waits_since = monotonic()
-            pause = max(self._flush_not_before - now, after, self._rhythm.gather_s)
+            pause = max(self._flush_not_before - now, after)
             if pause <= 0.0:
                 self._flush_timer = self.loop.call_soon(self.flush)
             else:
@@ -550,31 +546,27 @@ class Gateway(ServiceHost):
 
     def flush(self) -> None:
         """Match and deliver the waiting publications, and decide when the next flush may be."""
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
-        began = monotonic()
-        self._reads.read_now()
+        self._reads.read()
+        began, used = monotonic(), thread_time()
         self._handle_publications()
-        if self._flush_timer is not None:  # of what has been read now
+        if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
         if not self.realm.waiting:
             return
-        self._flushed = 0, 0
         self.wake(FLUSH)
-        ended, metrics, accounts = monotonic(), self.metrics, self.realm.accounts
+        metrics, accounts = self.metrics, self.realm.accounts
         metrics.flushes += 1
         metrics.work, metrics.busy = accounts.work, accounts.refused
         metrics.cut_short = accounts.cut_short
-        self._flush_not_before = ended + self._rhythm.pause_s(ended, ended - began, *self._flushed)
+        pause = self._rhythm.pause_s(thread_time() - used)
+        self._flush_not_before = monotonic() + pause
+        self._reads.rest(pause)
         if self.realm.waiting:  # more than fits into one flush: first let the loop do other work
             self._first_waits_since = began
 
     def on_deliver_flush(self, deliver: DeliverFlush) -> None:
         flushed, metrics = deliver.flushed, self.metrics
-        publications, deliveries = self._flushed
-        self._flushed = publications + len(flushed.publications), deliveries + len(flushed)
         self._deliver(flushed)
         metrics.publications += len(flushed.publications)
         metrics.deliveries += len(flushed)

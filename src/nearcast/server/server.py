@@ -260,7 +260,7 @@ def warm_up() -> None:
     post = delivery_frames(realm.flush(5_000_000), realm.numbers, every == 1)
     if socket_writes.LINUX:
         socket_writes.write_frames(np.full(len(post.clients), socket_writes.NO_SOCKET), post)
-        socket_reads.Streams().read([])
+        socket_reads.SocketRoom().read([])
     recorder.close()
 
 

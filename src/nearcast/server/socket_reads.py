@@ -24,9 +24,10 @@ from nearcast.server.socket_writes import FLAGS, NO_SOCKET, socket_number
 
 LOG = logging.getLogger(__name__)
 STREAK = 8  # publications in a row, after which a client is read here
-AT_ONCE = 512  # sockets that are read in one turn of the loop
-READ = 16_384  # bytes that are read of one of them
-FRAMES = 8_192  # of all of them
+AT_ONCE = 2_048  # sockets that are read in one turn of the loop
+READ = 8_192  # bytes that are read of one of them
+FRAMES = 16_384  # of all of them
+LEAST_REST_S = 0.002  # a timer is no finer
 
 _recv: Any = types.ExternalFunction(
     "recv", types.int64(types.int32, types.uintp, types.uintp, types.int32)
@@ -37,18 +38,16 @@ class SocketReads:
     """The clients that are read here, by their slots."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, publish: Callable[[list[int], list[bytes]], None],
-        pause_s: Callable[[], float] = lambda: 0.0,
-    ) -> None:  # fmt: skip
-        """`publish` gets slots of clients, and their frames. `pause_s`: how long after a turn the
-        next one may begin."""
-        self._loop, self._publish, self._pause_s = loop, publish, pause_s
+        self, loop: asyncio.AbstractEventLoop, publish: Callable[[list[int], list[bytes]], None]
+    ) -> None:
+        self._loop, self._publish = loop, publish  # slots of clients, and their frames
         self._transports: dict[int, asyncio.Transport] = {}  # by slot
         self._slots: dict[int, int] = {}  # by socket
         self._numbers: dict[int, int] = {}  # sockets, by slot
+        self._heard: set[int] = set()  # who has sent something lately
         self._poll: Any = None  # of the sockets
-        self._timer: asyncio.TimerHandle | None = None  # of the next turn, after a pause
-        self._streams = Streams()
+        self._timer: asyncio.TimerHandle | None = None  # of the end of a rest
+        self._room = SocketRoom()
 
     def take(self, slot: int, transport: asyncio.Transport) -> None:
         """Read this client here, if its socket is a plain one. picows holds none of its bytes."""
@@ -57,7 +56,7 @@ class SocketReads:
             return
         if self._poll is None:
             self._poll = select.epoll()
-            self._loop.add_reader(self._poll.fileno(), self._read)
+            self._loop.add_reader(self._poll.fileno(), self.read)
         transport.pause_reading()
         self._transports[slot], self._slots[number] = transport, slot
         self._numbers[slot] = number
@@ -76,9 +75,12 @@ class SocketReads:
             transport.resume_reading()
 
     def are_alive(self) -> None:
-        """Called every ten seconds: picows pings whoever sends it nothing for longer than 25."""
-        for transport in self._transports.values():
-            if not transport.is_closing():
+        """Called every ten seconds: picows pings whoever sends it nothing for longer than 25, and
+        whoever has been read here is not silent."""
+        heard, self._heard = self._heard, set()
+        for slot in heard:
+            transport = self._transports.get(slot)
+            if transport is not None and not transport.is_closing():
                 protocol: Any = transport.get_protocol()
                 protocol.buffer_updated(0)
 
@@ -92,28 +94,26 @@ class SocketReads:
             self._poll.close()
             self._poll = None
 
-    def _read(self) -> None:
-        """Read all sockets that have something, and again when there is more."""
-        self._read_ready()
-        pause = self._pause_s()
-        if pause > 0.0:
-            if self._timer is None:
-                self._loop.remove_reader(self._poll.fileno())
-            self._timer = self._loop.call_later(pause, self._read)
-        elif self._timer is not None:
-            self._timer = None
-            self._loop.add_reader(self._poll.fileno(), self._read)
+    def rest(self, seconds: float) -> None:
+        """Read nothing for so long, unless asked to: many sockets in a turn are cheaper."""
+        if self._transports and self._timer is None and seconds >= LEAST_REST_S:
+            self._loop.remove_reader(self._poll.fileno())
+            self._timer = self._loop.call_later(seconds, self._wake)
 
-    def read_now(self) -> None:
-        """During a pause: read all sockets that have something."""
-        if self._timer is not None:
-            self._read_ready()
+    def _wake(self) -> None:
+        self._timer = None
+        self._loop.add_reader(self._poll.fileno(), self.read)
 
-    def _read_ready(self) -> None:
+    def read(self) -> None:
+        """Read all sockets that have something."""
+        if not self._transports:
+            return
         ready = [number for number, _ in self._poll.poll(0, AT_ONCE)]
         slots = [self._slots[number] for number in ready]
-        whose, frames, rest = self._streams.read(ready)
-        self._publish([slots[which] for which in whose], frames)
+        self._heard.update(slots)
+        whose, frames, rest = self._room.read(ready)
+        if frames:
+            self._publish([slots[which] for which in whose], frames)
         for which, unread in rest.items():
             transport = self._transports.get(slots[which])
             if transport is None:  # it has ended by what another one sent
@@ -132,8 +132,9 @@ class SocketReads:
             unread = unread[size:]
             if slot not in self._transports:
                 break  # its reading is paused, or it has ended
-            frames, unread = self._streams.split(unread)
-            self._publish([slot] * len(frames), frames)
+            frames, unread = self._room.split(unread)
+            if frames:
+                self._publish([slot] * len(frames), frames)
             if not unread:
                 return
         self.give_back(slot)
@@ -149,7 +150,7 @@ def request_size(data: bytes) -> int:
     return size if size <= len(data) else 0
 
 
-class Streams:
+class SocketRoom:
     """The room into which sockets are read."""
 
     def __init__(self) -> None:
