@@ -45,7 +45,7 @@ def at_parts(measures: dict[str, Measure], seconds: float, capacity: float) -> N
 
 
 def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 8.0
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 4.0
     with tempfile.TemporaryDirectory() as folder:
         measures = contestants(Path(folder))
         for name in RECORDING, LEAST:

@@ -1,7 +1,8 @@
 /* How little CPU the fan-out of live.py can take: the same requests, the same bytes to the same
- * clients, and nothing else that a service does. One thread reads sockets by epoll, matches by a
- * grid, builds each message once, and every FLUSH_MS writes once to each client. It understands
- * only what live_load.py sends, checks nothing, and ends when it is asked to or something fails.
+ * clients, and nothing else that a service does. Every FLUSH_MS one thread reads the sockets that
+ * have something, matches by a grid, builds each message once, and writes once to each client. It
+ * understands only what live_load.py sends, checks nothing, and ends when it is asked to or
+ * something fails.
  *
  * cc -O2 -o limit limit.c -lm; ./limit PORT FLUSH_MS
  */
@@ -192,7 +193,7 @@ static void accept_client(int listening, int poll) {
 
 int main(int count, char **arguments) {
     if (count != 3) return fprintf(stderr, "usage: limit PORT FLUSH_MS\n"), 2;
-    double pause = atof(arguments[2]) / 1000, due = 0;
+    double pause = atof(arguments[2]) / 1000, due = now();
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons(atoi(arguments[1])),
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -204,11 +205,13 @@ int main(int count, char **arguments) {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = listening}, events[256];
     epoll_ctl(poll, EPOLL_CTL_ADD, listening, &event);
     for (;;) {
+        for (int ready; (ready = epoll_wait(poll, events, 256, 0)) > 0;)
+            for (int k = 0; k < ready; k++)
+                if (events[k].data.fd == listening) accept_client(listening, poll);
+                else read_client(events[k].data.fd);
+        flush(), due += pause;
         double left = due - now();
-        int ready = epoll_wait(poll, events, 256, left > 0 ? (int)(left * 1000) + 1 : 0);
-        for (int k = 0; k < ready; k++)
-            if (events[k].data.fd == listening) accept_client(listening, poll);
-            else read_client(events[k].data.fd);
-        if (now() >= due) flush(), due = now() + pause;
+        if (left > 0) usleep((useconds_t)(left * 1e6));
+        else due = now();
     }
 }

@@ -18,11 +18,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = {
-    "live": [], "matching": [], "fences": ["--large"], "fence_truth": [], "join": [],
-    "streaming": [], "simulator": [], "evolving": [], "drtree": [], "drtree_million": [],
-    "voronoi": [], "bubblestorm": ["--peers", "100", "300", "1000", "3000"], "relays": [],
-    "cluster": [], "cluster_cores": [], "cold_start": [], "transport": [], "loss": [],
-    "updates": [], "update_rates": [], "failover": [], "signing": [], "hostile": [],
+    "live": [], "latency": [], "ready": [], "matching": [], "fences": ["--large"],
+    "fence_truth": [], "join": [], "streaming": [], "simulator": [], "evolving": [], "drtree": [],
+    "drtree_million": [], "voronoi": [], "bubblestorm": ["--peers", "100", "300", "1000", "3000"],
+    "relays": [], "cluster": [], "cluster_cores": [], "cold_start": [], "transport": [],
+    "loss": [], "updates": [], "update_rates": [], "failover": [], "signing": [], "hostile": [],
 }  # fmt: skip
 PACKAGES = (
     "numpy", "numba", "pyarrow", "pyspark", "msgspec", "picows", "uvloop", "shapely", "rtree",

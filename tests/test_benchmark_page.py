@@ -51,7 +51,7 @@ def test_a_benchmark_that_does_not_exist_is_an_error_that_names_the_others(
 
     monkeypatch.setattr(sys, "argv", ["page.py", "mathing"])
     assert page.main() == 2
-    assert "no benchmark 'mathing'; there are live, matching," in capsys.readouterr().err
+    assert "no benchmark 'mathing'; there are live, latency," in capsys.readouterr().err
 
 
 def test_every_benchmark_is_one_that_exists() -> None:
