@@ -264,10 +264,18 @@ def complete_runs(traces: AnyPath) -> set[str]:
 
 
 def remove_unfinished(traces: AnyPath) -> None:
-    """Remove unfinished traces of killed sweeps and lost executors."""
+    """Remove unfinished traces of killed sweeps and lost executors.
+
+    A worker may outlive its sweep for a moment. What is being removed has another name, so that the
+    worker cannot give it that of a complete trace.
+    """
     for name in list_names(traces):
         if name.startswith(".") and name.endswith(UNFINISHED):
-            remove_tree(traces / name)
+            folder = traces / name
+            if isinstance(folder, Path):
+                with suppress(FileNotFoundError):  # it is complete meanwhile
+                    folder = folder.rename(folder.with_name(f".{uuid4().hex}{UNFINISHED}"))
+            remove_tree(folder)
 
 
 def count_progress(
