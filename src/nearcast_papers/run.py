@@ -55,7 +55,8 @@ def reproduce(
     counted = CountedRuns(results, scenarios)
     claims, drawn = paper.claims(counted), paper.draw(counted)
     write_whole(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
-    write_whole(out / "report.html", _page(paper, drawn, claims, scenarios[0].seconds).encode())
+    shortest = min(scenario.seconds for scenario in scenarios)
+    write_whole(out / "report.html", _page(paper, drawn, claims, shortest).encode())
     (out / "figures").mkdir(exist_ok=True)
     for figure in drawn:
         for plot in figure.plots:
@@ -154,8 +155,15 @@ def _read(claim: ClaimResult) -> str:
     """How the paper was read, on which seeds, and on how many of them alone the claim holds."""
     parts = [claim.reading] if claim.reading else []
     if claim.seeds:
-        parts.append(f"seeds {', '.join(map(str, claim.seeds))}")
+        parts.append(f"seeds {_spans(claim.seeds)}")
     if claim.spread:
         held = sum(one.holds for one in claim.spread)
         parts.append(f"holds on {held} of {len(claim.spread)} alone")
     return "; ".join(parts)
+
+
+def _spans(seeds: Sequence[int]) -> str:
+    """Three and more in a row are told by the first and the last."""
+    first, last = seeds[0], seeds[-1]
+    whole = len(seeds) > 2 and list(seeds) == list(range(first, last + 1))
+    return f"{first} to {last}" if whole else ", ".join(map(str, seeds))

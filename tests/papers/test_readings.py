@@ -22,7 +22,7 @@ from nearcast_papers.paper import (
 from nearcast_papers.readings import Interpretation, Readings, evaluate_claims
 from nearcast_papers.relays import alternative_readings as relays
 from nearcast_papers.relays.paper import ALL_CLAIMS as RELAYS_CLAIMS
-from nearcast_papers.run import summary
+from nearcast_papers.run import _spans, summary
 from nearcast_papers.voronoi import alternative_readings as voronoi
 from nearcast_papers.voronoi.paper import ALL_CLAIMS as VORONOI_CLAIMS
 
@@ -132,3 +132,9 @@ def test_every_reading_has_a_reason_and_none_is_tried_twice(
     for reading in (*readings.main, *readings.others):
         assert bool(reading.name) == bool(reading.why)
         assert set(reading.claims) <= items
+
+
+def test_seeds_in_a_row_are_told_by_the_first_and_the_last() -> None:
+    assert [_spans(seeds) for seeds in ((4,), (1, 2), (1, 2, 3, 4), (1, 2, 4))] == [
+        "4", "1, 2", "1 to 4", "1, 2, 4"
+    ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -251,6 +252,23 @@ def test_a_killed_sweep_leaves_whole_traces_and_goes_on_where_it_was(
         report = validate(out / "traces" / run)
         assert report.finished
         assert report.problems == ()
+
+
+def test_what_is_removed_cannot_become_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that outlives its killed sweep ends its simulation just then."""
+    unfinished = tmp_path / ".run.0.unfinished"
+    (unfinished / "notes").mkdir(parents=True)
+
+    def remove(folder: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            unfinished.rename(tmp_path / "run")
+        shutil.rmtree(folder)
+
+    monkeypatch.setattr(sweeps, "remove_tree", remove)
+    sweeps.remove_unfinished(tmp_path)
+    assert os.listdir(tmp_path) == []
 
 
 def test_what_is_not_complete_in_time_is_ended_and_has_failed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from nearcast_papers.drtree.path_lengths import TOLD_BY
 from nearcast_papers.fits import line_fit
 from nearcast_papers.paper import NotMeasuredError, PaperMeasures
 
@@ -102,8 +103,7 @@ class DRTreeMeasures(PaperMeasures):
         """As `curve`, but of steps between `peers` or `nodes`, as the tree tells them."""
         column = f"{counted}_{strategy.replace('-', '_')}"
         sums: dict[int, tuple[int, float]] = {}
-        # One tree tells the ways of all strategies.
-        for row in self.rows("ways", "double-wave", hotspots, **settings):
+        for row in self.rows("ways", TOLD_BY, hotspots, **settings):
             number, total = sums.get(row["interested"], (0, 0.0))
             sums[row["interested"]] = number + row["publications"], total + row[column]
         return {k: (n, total / n) for k, (n, total) in sorted(sums.items())}

@@ -7,12 +7,16 @@ or from node to node. So one run gives the paths of all strategies, also for rea
 that were not simulated.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 
 from nearcast.pipeline.jobs.levels import tree
 from nearcast.pipeline.spark.sql import query_sql
+from nearcast.pipeline.spark.storage import OpenedTrace
 
 SHARE = 4  # of so many publications one is followed: means need no more, and ways are many
+TOLD_BY = "double-wave"  # one tree tells the ways of all strategies
 HIGHEST = 8  # level of a root; with four children at least, a tree of 10,000 has no level 7
 
 
@@ -32,9 +36,15 @@ def paths(notes: DataFrame) -> DataFrame:
     return query_sql(rows, tree=known).localCheckpoint()
 
 
-def ways(pairs: DataFrame, notes: DataFrame) -> DataFrame:
-    """Of a share of the publications."""
-    return steps(pairs.where(f"pmod(hash(publication), {SHARE}) = 0"), notes)
+def ways(pairs: DataFrame, notes: DataFrame, traces: Sequence[OpenedTrace]) -> DataFrame:
+    """Of a share of the publications, in the runs of the strategy whose tree tells all ways."""
+    runs = [
+        trace.run
+        for trace in traces
+        if trace.scenario is not None and trace.scenario.settings["strategy"] == TOLD_BY
+    ]
+    some, told = f"pmod(hash(publication), {SHARE}) = 0", notes["run"].isin(runs)
+    return steps(pairs.where(pairs["run"].isin(runs)).where(some), notes.where(told))
 
 
 def steps(pairs: DataFrame, notes: DataFrame) -> DataFrame:

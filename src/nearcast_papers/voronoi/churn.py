@@ -65,9 +65,9 @@ def check_recovers(measures: VSOMeasures) -> tuple[str, bool]:
     """Claim 13: It is restored mostly within 200 steps after churn ends."""
     text, back, curves = [], 0, 0
     for nodes in STABLE:
-        end = 2 * measures.phase(nodes)
+        end, last = 2 * measures.phase(nodes), measures.churn_ends(nodes)
         for rate in measures.churn_rates(nodes):
-            after = values_between(measures.churn(nodes, rate), end, 3 * measures.phase(nodes))
+            after = values_between(measures.churn(nodes, rate), end, last)
             below = [second for second, value in after.items() if value < NORMAL]
             late = mean(values_between(after, end + RECOVERS_S - 5, end + RECOVERS_S + 5).values())
             text.append(
@@ -107,10 +107,11 @@ def check_worst_of_many(measures: VSOMeasures) -> tuple[str, bool]:
 def check_goes_on_rising(measures: VSOMeasures) -> tuple[str, bool]:
     """Claim 17: 100 nodes, 1 per second: the line goes on rising while nodes churn."""
     phase, line = measures.phase(MANY), measures.churn(MANY, 1.0)
+    last = measures.churn_ends(MANY)
     joining, churning, calm = (
         mean(values_between(line, first, last).values())
         for first, last in (
-            (phase - GROUPED_S, phase), (phase, 2 * phase), (3 * phase - GROUPED_S, 3 * phase)
+            (phase - GROUPED_S, phase), (phase, 2 * phase), (last - GROUPED_S, last)
         )
     )  # fmt: skip
     steep, _ = line_fit(values_between(line, phase, 2 * phase).items())

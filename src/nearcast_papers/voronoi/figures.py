@@ -117,7 +117,7 @@ def draw_churn(measures: VSOMeasures) -> list[Plot]:
             phase = measures.phase(nodes)
             series += by_rate(measures, nodes)
             described = [(phase, 0.99), (phase + 10, WORST[nodes]), (2 * phase, WORST[nodes]),
-                    (2 * phase + BACK_S, 0.99), (3 * phase, 0.99)]  # fmt: skip
+                    (2 * phase + BACK_S, 0.99), (measures.churn_ends(nodes), 0.99)]  # fmt: skip
             series.append(
                 Series(
                     name="the paper's text, 10 per second", x=[STEPS * s for s, _ in described],

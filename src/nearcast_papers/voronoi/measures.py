@@ -153,7 +153,12 @@ class VSOMeasures(PaperMeasures):
     # Figure 8.
 
     def phase(self, nodes: int) -> float:
-        return self._runs(**self._churn_runs(nodes))[0].seconds / 3
+        """How long nodes join, and churn thereafter."""
+        return float(self._runs(**self._churn_runs(nodes))[0].settings["churn_from"])
+
+    def churn_ends(self, nodes: int) -> float:
+        """The last second of these runs."""
+        return self._runs(**self._churn_runs(nodes))[0].seconds
 
     def _churn_runs(self, nodes: int, least: int = 1) -> dict[str, Any]:
         """With the recovery that counts; where the gateway crashes too, there is ours alone."""
@@ -267,7 +272,7 @@ class VSOMeasures(PaperMeasures):
         else:
             chosen = {"candidates": who, "server_limit": SERVER_LIMIT}
         chosen["churn_rate"] = rate
-        phase = self._runs(**chosen)[0].seconds / 3
+        phase = float(self._runs(**chosen)[0].settings["churn_from"])
         seen = values_between(self._consistency(**chosen), phase, 2 * phase)
         rows = sorted(self.rows("population_by_second", **chosen), key=lambda row: row["second"])
         return CandidateResult(

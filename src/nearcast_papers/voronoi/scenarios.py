@@ -65,7 +65,8 @@ class VSOPreset(Struct, frozen=True):
     # Of churn with VAST's recovery, at the rates of `mortal`; of SEVERAL and SEVERAL_NINE.
     seeds: tuple[int, ...]
     mortal: tuple[float, ...]  # rates of the runs in which nobody is spared
-    phase_s: float  # of joining, of churning, of stabilising
+    phase_s: float  # of joining, and of churning
+    calm_s: float  # of stabilising, for which 20 s are judged
     blasts: tuple[float, ...]
     blast_s: float
     served: tuple[int, ...]  # nodes that SERVERS serve
@@ -84,7 +85,7 @@ QUICK = VSOPreset(
     rate=2.0, buffer=32.0, sizes=(50, 100, 200), nine=(50, 100, 200), nine_s=45.0,
     churn={50: (1.0, 2.0, 5.0, 10.0), 100: (1.0, 5.0, 10.0)}, seeds=(1, 2, 3, 4, 5),
     mortal=(1.0, 5.0, 10.0),
-    phase_s=60.0,
+    phase_s=60.0, calm_s=30.0,
     blasts=(0.0, 64.0, 192.0), blast_s=40.0,
     served=(50, 100), served_s=30.0, one_in=4, sample_ms=1000.0,
 )  # fmt: skip
@@ -92,7 +93,7 @@ FULL = VSOPreset(
     rate=STEP_RATE, buffer=10.0, sizes=(50, 100, 200, 500, 1000),
     nine=(50, 100, 200, 300, 400, 500), nine_s=45.0,
     churn={50: (1.0, 2.0, 5.0, 10.0), 100: (1.0, 5.0, 10.0)}, seeds=(1, 2, 3),
-    mortal=(1.0, 5.0, 10.0), phase_s=100.0,
+    mortal=(1.0, 5.0, 10.0), phase_s=100.0, calm_s=100.0,
     blasts=(0.0, 32.0, 64.0, 128.0, 192.0), blast_s=40.0,
     served=(50, 100, 200), served_s=30.0, one_in=64, sample_ms=2000.0,
 )  # fmt: skip
@@ -228,8 +229,8 @@ def churn_scenario(
     """V-B: as many join per second, then one leaves for each that joins; nobody says goodbye."""
     phase = preset.phase_s
     return scenario(
-        preset, nodes, 3 * phase, seed, join_rate=rate, churn_rate=rate, churn_from=phase,
-        churn_until=2 * phase, churn_by="crash", **more,
+        preset, nodes, 2 * phase + preset.calm_s, seed, join_rate=rate, churn_rate=rate,
+        churn_from=phase, churn_until=2 * phase, churn_by="crash", **more,
     )  # fmt: skip
 
 
