@@ -20,17 +20,11 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import WORKLOADS
 from nearcast.workloads.planetpi4 import Parameters, PlanetPi4, channel, make
-from nearcast.workloads.planetpi4_reckoning import (
-    ReceivedUpdate,
-    ShipUpdate,
-    pack,
-    predict,
-    unpack,
-)
+from nearcast.workloads.planetpi4_reckoning import ShipUpdate, pack, predict, unpack
 from nearcast.workloads.planetpi4_rules import TICK, GameEventKind
 from nearcast.workloads.workload import NUMBERS, Scheduled, first_id
 from support.brute_force import delivered, expected
-from support.dead_reckoning import position_errors
+from support.dead_reckoning import ReceivedUpdate, position_errors
 from support.examples import choices, examples
 
 EXAMPLES = examples(10)
