@@ -213,7 +213,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cors: str = ""
     # The share of a CPU core for matching and sending: the more there is to send, the longer a node
     # gathers it. More is prompter, less takes less CPU. 0: it always gathers for `flush_ms`.
-    prompt: Annotated[float, Meta(ge=0, le=1)] = 0.3
+    prompt: Annotated[float, Meta(ge=0, le=1)] = 0.6
     # The longest time in milliseconds for which a node gathers deliveries.
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
     # Limits. A request for more is refused with a reason.

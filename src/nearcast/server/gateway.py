@@ -86,7 +86,7 @@ class Gateway(ServiceHost):
     def __init__(
         self, service: Service, limits: LimitSettings, access: AccessControl,
         now: Callable[[], Time], *,
-        flush_s: float = 0.05, prompt: float = 0.3, recording: LiveRecording | None = None,
+        flush_s: float = 0.05, prompt: float = 0.6, recording: LiveRecording | None = None,
     ) -> None:  # fmt: skip
         self.limits, self.access = limits, access
         self.metrics = Metrics()
