@@ -412,5 +412,5 @@ def _nearest(shape: Shape, site: SiteInfo) -> Point:
 
 KIND = ProtocolKind(
     Parameters, CODEC, peer_overlay(VonPeer), settles=True, workload="clustering", spatial=None,
-    offers=PEER_OFFERS | {OverlayOffer.RATES},
+    heights=False, offers=PEER_OFFERS | {OverlayOffer.RATES},
 )  # fmt: skip
