@@ -11,10 +11,12 @@ import pytest
 from nearcast.client_protocol import messages
 from nearcast.model import commands
 from nearcast.model.publication import Publication
+from nearcast.peer.discovery import OverlayDescription
 from nearcast.peer.host import run
 from nearcast.peer.line_protocol import LineProtocol, unique_ids
 from nearcast.peer.peer import PeerOptions, parse_address, run_peer
 from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.space.earth_shapes import earth_point
 from nearcast.space.shapes import box, point
 from support.examples import crossed
 from support.peers import Player, Process, play
@@ -93,7 +95,7 @@ class RecordingLineProtocol:
     def __init__(self) -> None:
         self.notices: list[messages.Notice] = []
         self.line_protocol = LineProtocol(self.notices.append)
-        self.line_protocol.overlay = "drtree"
+        self.line_protocol.about = OverlayDescription("drtree")
 
     def command(self, line: str) -> commands.Command:
         return self.line_protocol.command(messages.JSON.read_request(line.encode()))
@@ -156,6 +158,24 @@ def test_a_delivery_is_one_line_with_the_applications_own_subscription_numbers()
     assert all(b"\n" not in line for line in lines)
     assert [(t["to"], t["from"], t["x"], t["rx"]) for t in notices] == [([4], 3, 1.0, 5.0)] * 4
     assert [t.get("payload") for t in notices] == [{"a": "1\n"}, None, None, None]
+
+
+def test_on_earth_a_delivery_has_degrees_and_what_is_no_place_there_is_left_out():
+    protocol = RecordingLineProtocol()
+    protocol.line_protocol.about = OverlayDescription("drtree", geometry="earth")
+    area = '{"lon": 8, "lat": 47, "r": 500}'
+    wanted = protocol.command(f'{{"do": "subscribe", "subscription": 4, "area": {area}}}')
+    for number, shape in enumerate((point(1, 2), box(1, 2, 5, 6), earth_point(8, 47, 300))):
+        publication = Publication(number, 3, 9, shape)
+        protocol.line_protocol.deliver(1, publication, (wanted.subscription,))
+    (told,) = [json.loads(messages.JSON.encode(notice)) for notice in protocol.notices]
+    assert (told["lon"], told["lat"], told["alt"], told.get("x")) == (8, 47, 300, None)
+    for line, why in (
+        ('{"do": "publish", "x": 1, "y": 2}', "this world is the Earth"),
+        ('{"do": "publish", "lon": 8}', "needs lon and lat"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            protocol.command(line)
 
 
 def test_a_payload_travels_as_messagepack_or_is_refused():

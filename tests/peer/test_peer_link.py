@@ -21,8 +21,9 @@ from nearcast.peer.peer import PeerOptions, parse_address
 from nearcast.peer.peer_link import PeerLink, join
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.offers import NODE_OFFERS, OverlayOffer
+from nearcast.space.earth_shapes import earth_disc
 from nearcast.space.shapes import disc, point
-from nearcast.trace.reader import read
+from nearcast.trace.reader import read, trace_geometry
 from nearcast.trace.validate import validate
 from support.offers import TRIALS, receives
 from support.patience import PATIENCE_S
@@ -59,19 +60,75 @@ def test_every_overlay_does_what_it_offers_and_refuses_the_rest(overlay: str) ->
         async with AsyncExitStack() as stack:
             client, *others = await join_all(stack, overlay)
             for offer, trial in TRIALS.items():
-                if offer in PROTOCOLS[overlay].offers:
-                    await trial(client, others)
-                elif offer is OverlayOffer.EARTH:  # the client itself knows that this is a plane
+                if offer is OverlayOffer.EARTH:  # the client itself knows that this is a plane
                     with pytest.raises(ValueError, match="this world is a plane"):
                         await trial(client, others)
                     with pytest.raises(ValueError, match="this world is a plane"):
                         await client.publish(nearcast.earth_point(8.5, 47.4))
+                elif offer in PROTOCOLS[overlay].offers:
+                    await trial(client, others)
                 else:
                     with pytest.raises(NotOfferedError) as refused:
                         await trial(client, others)
                     assert str(refused.value).startswith(f"{overlay} does not offer {offer.value};")
 
     run(story())
+
+
+@pytest.mark.parametrize("overlay", PROTOCOLS)
+def test_every_overlay_carries_a_world_on_earth(overlay: str, tmp_path: Path) -> None:
+    country = earth_disc(7.5, 50.3, 250_000)
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            settings = QUICK[overlay] | ({"world": 1e7} if overlay == "vso" else {})
+            first = await stack.enter_async_context(join(overlay, geometry="earth", **settings))
+            joining = [join(contact=first.node, trace=tmp_path / name) for name in ("a", "b")]
+            client, *others = [first, *[await stack.enter_async_context(one) for one in joining]]
+            for one in (client, *others):
+                assert one.geometry == "earth"
+                await one.subscribe(country, channel="place")
+            assert OverlayOffer.EARTH in PROTOCOLS[overlay].offers
+            await TRIALS[OverlayOffer.EARTH](client, others)
+            air = await client.subscribe(nearcast.earth_ball(7.5, 50.3, 900, 300))
+            flying = asyncio.ensure_future(anext(air))
+            async with asyncio.timeout(PATIENCE_S):
+                while not flying.done():
+                    await others[0].publish(nearcast.earth_disc(7.5, 50.3, 20, 100, 100))
+                    await others[0].publish((7.5, 50.3, 800))
+                    await asyncio.wait([flying], timeout=0.1)
+            message = flying.result()
+            assert (message.lon, message.lat, message.alt) == (7.5, 50.3, 800)
+            await check_nearby(overlay, client, others)
+            for wrong, why in (
+                (client.subscribe("x >= 3"), "no formulas"),
+                (client.subscribe("x >= a", variables={"a": 3.0}), "no formulas"),
+                (client.subscribe(disc(0, 0, 5)), "this world is the Earth"),
+                (client.publish(point(1, 1)), "this world is the Earth"),
+            ):
+                with pytest.raises(ValueError, match=why):
+                    await wrong
+            with pytest.raises(JoinError, match=r"geometry of the overlay at .* is earth"):
+                await join(contact=first.node, geometry="plane").open()
+
+    async def check_nearby(overlay: str, client: Client, others: list[Client]) -> None:
+        if not PROTOCOLS[overlay].heights:
+            with pytest.raises(InvalidRequestError, match="does not know where others are"):
+                await client.nearby(country)
+            return
+        near: list[nearcast.Entity] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while {entity.entity for entity in near} != {other.entity for other in others}:
+                for other in others:
+                    await other.publish((7.5, 50.3, 800))
+                await asyncio.sleep(0.05)
+                near = await client.nearby(earth_disc(7.5, 50.3, 100))
+        for entity in near:
+            assert entity.lon is not None and entity.lat is not None
+            assert abs(entity.lon - 7.5) < 1e-6 and abs(entity.lat - 50.3) < 1e-6
+
+    run(story())
+    assert all(trace_geometry(tmp_path / name) == "earth" for name in ("a", "b"))
 
 
 def test_every_offer_has_a_trial() -> None:
@@ -193,12 +250,14 @@ def test_a_client_whose_peer_has_stopped_ends_with_an_error() -> None:
 def test_what_is_wrong_with_a_join_or_a_request_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for wrong, why in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "which overlay shall begin"),
         ({"overlay": "ring"}, "no overlay 'ring'"),
+        ({"overlay": "von", "geometry": "round"}, "no geometry 'round'; there are plane, earth"),
         ({"overlay": "von", "listen": "here"}, "an address is HOST:PORT"),
         ({"contact": "here"}, "an address is HOST:PORT"),
-    ):
+    ]
+    for wrong, why in cases:
         with pytest.raises(ValueError, match=why):
             join(**wrong)
 
@@ -209,6 +268,8 @@ def test_what_is_wrong_with_a_join_or_a_request_is_one_sentence(
                 await join(contact="127.0.0.1:9").open()
         with pytest.raises(JoinError, match="no setting 'depth' for von"):
             await join("von", depth=3).open()
+        with pytest.raises(JoinError, match="on Earth psense has dimensions=3"):
+            await join("psense", geometry="earth", dimensions=2).open()
         async with join("von") as client:
             with pytest.raises(JoinError, match="is in an overlay of von, not psense"):
                 await join("psense", contact=client.node).open()

@@ -321,6 +321,10 @@ def test_a_program_lets_websockets_in_until_it_is_stopped() -> None:
         assert process.wait(PATIENCE_S) != 0
         assert process.stderr is not None
         assert "start two programs" in process.stderr.read()
+    with started("--overlay", "psense", "--geometry", "earth", "--bots", "2") as process:
+        assert process.wait(PATIENCE_S) != 0
+        assert process.stderr is not None
+        assert "bots play in a plane" in process.stderr.read()
 
 
 NETWORK = "10.213.78"

@@ -72,6 +72,11 @@ def add_peer(commands: Any) -> Parser:
         help="publications are not signed by their authors; for all peers alike",
     )
     add(
+        "--geometry", choices=["plane", "earth"],
+        help="plane (default), or earth: longitude, latitude and metres; with --join it is not"
+        " needed",
+    )  # fmt: skip
+    add(
         "--set", action="append", default=[], metavar="KEY=VALUE",
         help="any setting of the overlay, and with --bots of the workload",
     )  # fmt: skip
@@ -102,10 +107,13 @@ def run_peer(arguments: argparse.Namespace) -> int:
         trace=arguments.trace,
         key=arguments.key,
         unsigned=arguments.unsigned,
+        geometry=arguments.geometry,
         settings=dict(map(split_setting, arguments.set)),
     )
     if arguments.websocket is not None and arguments.bots is not None:
         raise ValueError("--websocket and --bots are for different peers: start two programs")
+    if arguments.bots is not None and arguments.geometry == "earth":
+        raise ValueError("bots play in a plane: leave out --geometry earth")
     keep_pandas_out()
     with telling_of_compilation():
         if arguments.websocket is not None:

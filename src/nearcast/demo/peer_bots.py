@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nearcast.client_protocol.geometry_json import PLANE
 from nearcast.demo.live_awareness import ReceivedUpdates, ShipsInSight, accuracy, known_share
 from nearcast.demo.planetpi4_live import NO_TEAM, ExternalShips, LiveGameLog, apply_damage
 from nearcast.demo.ship_control import ShipControl
@@ -38,15 +39,12 @@ from nearcast.peer.peer import (
     PeerOptions,
     ProcessHost,
     format_address,
-    open_recording,
     parse_settings,
 )
 from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Setting, stream
 from nearcast.space.motion import SECOND, Moving, Path, Time
 from nearcast.space.shapes import Vector
-from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import WORKLOADS
 from nearcast.workloads.planetpi4 import PlanetPi4, PlanetPi4Player, channel
 from nearcast.workloads.planetpi4_reckoning import unpack
@@ -134,13 +132,11 @@ class PeerBots:
             spatial = PROTOCOLS[options.overlay].spatial or {}
             options = replace(options, settings={**spatial, **options.settings})
             rest = {**spatial, **rest}
-        self.options = replace(options, settings=rest)
+        self.options = replace(options, settings=rest, geometry=PLANE)
         about: dict[str, Setting] = {
             "bots": bot_settings.bots, "world": bot_settings.workload, "seed": bot_settings.seed,
         }  # fmt: skip
-        self.recording = open_recording(options, about)
-        recorder = self.recording.recorder if self.recording else Recorder(MemoryTrace(), "none")
-        self.home = ProcessHost(recorder, self._deliver)
+        self.home = ProcessHost(options, self._deliver, about)
         self.bots: list[PeerBot] = []
         self.ships: dict[NodeId, int] = {}  # by peer: the bot's number
         self.ship_controls: dict[NodeId, ShipControl] = {}  # by peer: of persons in this process
@@ -332,7 +328,7 @@ class PeerBots:
             self.options, join=first.address, port=0, serve=False, key=None, overlay=""
         )
         member = await self._start(options)
-        control.overlay = member.about.overlay
+        control.about = member.about
         self.ship_controls[member.node.id] = control
         self.person_peers[member.node.id] = member
         self.teams[member.node.id] = team
@@ -363,12 +359,12 @@ class PeerBots:
             if self.external_ships is not None:
                 self.external_ships.remove_silent()
             if second // SECOND % round(FLUSH_EVERY_S) == 0:
-                self.home.recorder.flush()
+                self.host.recorder.flush()
             second = max(second + SECOND, self.host.now // SECOND * SECOND)
 
     def _sample(self, t: Time) -> None:
         """Record true positions, and where peers believe others to be."""
-        recorder = self.home.recorder
+        recorder = self.host.recorder
         for bot in self.bots:
             node = bot.member.node
             if node.id in self.host.nodes:
@@ -417,8 +413,6 @@ class PeerBots:
                 self.host.obey(bot.member.node.id, Leave())
                 await asyncio.sleep(LEAVING_S / len(self.bots))
         await self.home.stop()
-        if self.recording is not None:
-            self.recording.close(self.home.summary())
 
 
 def _flat_overlay(about: OverlayDescription) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from nearcast.client_protocol.geometry_json import PLANE, Geometry
 from nearcast.model.subscription import NodeId
 from nearcast.node import Priority
 from nearcast.scenario import Setting
@@ -22,11 +23,12 @@ LONGEST = 4096  # bytes of an answer
 
 
 class OverlayDescription(Struct, frozen=True):
-    """The overlay of a node and its settings."""
+    """The overlay of a node, its settings, and what coordinates are in its world."""
 
     overlay: str
     settings: dict[str, Setting] = {}
     signed: bool = False  # are publications signed by their authors?
+    geometry: Geometry = PLANE
 
 
 class Discovery:

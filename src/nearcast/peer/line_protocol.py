@@ -14,8 +14,17 @@ from typing import Any
 from msgspec import Raw
 
 from nearcast.client_protocol import messages
+from nearcast.client_protocol.earth_json import (
+    earth_place_shape,
+    earth_publication_fields,
+    refuse_plane_fields,
+)
 from nearcast.client_protocol.geometry_json import (
+    EARTH,
+    NO_FORMULA,
+    PLANE,
     Area,
+    Geometry,
     place_shape,
     refuse_earth_fields,
     region_from_area,
@@ -27,10 +36,13 @@ from nearcast.model.publication import Publication
 from nearcast.model.rates import has_centre
 from nearcast.model.subscription import Formula, NodeId, SubscriptionId
 from nearcast.node import DirectPacket
+from nearcast.peer.discovery import OverlayDescription
 from nearcast.peer.host import Host
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.offers import OverlayOffer, refuse_missing
-from nearcast.space.shapes import ShapeKind, point
+from nearcast.space.earth import ecef, lon_lat
+from nearcast.space.motion import Time
+from nearcast.space.shapes import Shape, ShapeKind, Vector, point
 
 
 def unique_ids(rng: Random) -> Iterator[int]:
@@ -114,7 +126,7 @@ class LineProtocol:
         send_notice: Callable[[messages.Notice], None],
         encoding: messages.Encoding = messages.JSON,
     ) -> None:
-        self.overlay = ""  # whose offers count; empty until it is known
+        self.about: OverlayDescription | None = None  # until it is known, all is offered
         self._send_notice = send_notice
         self._encoding = encoding
         self._numbers = unique_ids(SystemRandom())
@@ -124,12 +136,10 @@ class LineProtocol:
 
     def command(self, request: messages.Request) -> commands.Command:
         """ValueError says why not; NotOfferedError what the overlay cannot."""
-        if self.overlay:
-            refuse_missing(self.overlay, needed_offers(request), PROTOCOLS)
+        self._refuse_missing(request)
         match request:
             case messages.PublishRequest():
-                refuse_earth_fields("a publication", request)
-                where = place_shape(request)
+                where = self._place(request)
                 return commands.Publish(
                     next(self._numbers), where, request.channel, request.attributes,
                     self.packed(request.payload),
@@ -138,9 +148,10 @@ class LineProtocol:
                 return self._subscribe(request)
             case messages.MoveRequest(subscription, area):
                 # ValueError if it has rates, and the new area has no centre.
-                moved = self._known(subscription).moved(region_from_area(area))
+                region = region_from_area(area, self.geometry)
+                moved = self._known(subscription).moved(region)
                 self._subscribed[subscription] = moved
-                return commands.Move(moved.subscription, region_from_area(area))
+                return commands.Move(moved.subscription, region)
             case messages.TuneRequest(subscription, variables):
                 known = self._known(subscription)
                 if not known.variables:
@@ -154,6 +165,21 @@ class LineProtocol:
             case messages.LeaveRequest():
                 return commands.Leave()
         raise ValueError("a peer publishes, subscribes and leaves; the rest is a node's")
+
+    @property
+    def geometry(self) -> Geometry:
+        return PLANE if self.about is None else self.about.geometry
+
+    def _refuse_missing(self, request: messages.Request) -> None:
+        if self.about is not None:
+            refuse_missing(self.about.overlay, needed_offers(request), PROTOCOLS)
+
+    def _place(self, request: messages.PublishRequest) -> Shape:
+        if self.geometry == EARTH:
+            refuse_plane_fields("a publication", request)
+            return earth_place_shape(request.lon, request.lat, request.alt, request.r)
+        refuse_earth_fields("a publication", request)
+        return place_shape(request)
 
     def packed(self, payload: Raw) -> bytes:
         """As it travels; ValueError if it cannot."""
@@ -178,10 +204,12 @@ class LineProtocol:
 
     def _subscribe(self, request: messages.SubscribeRequest) -> commands.Subscribe:
         bound = request.variables and request.area.formula
+        if bound and self.geometry == EARTH:
+            raise ValueError(NO_FORMULA)
         known = self._subscribed.get(request.subscription)
         command = commands.Subscribe(
             next(self._numbers) if known is None else known.subscription,
-            bound or region_from_area(request.area),
+            bound or region_from_area(request.area, self.geometry),
             request.filter, request.channel, request.echo, request.variables,
             chosen_evolution(request.evolve, request.interval, request.threshold),
             tuple(request.rates),
@@ -220,8 +248,7 @@ class LineProtocol:
             self._send_notice(messages.DoneNotice(request.id, t, publication))
 
     def _send_direct(self, host: Host, node: NodeId, request: messages.SendRequest) -> None:
-        if self.overlay:
-            refuse_missing(self.overlay, needed_offers(request), PROTOCOLS)
+        self._refuse_missing(request)
         if not isinstance(request.to, int):
             raise ValueError("entities of an overlay have no names: send to a number")
         command = commands.SendDirect(next(self._numbers), request.to, self.packed(request.payload))
@@ -235,22 +262,31 @@ class LineProtocol:
 
     def _list_known(self, host: Host, node: NodeId, request: messages.NearbyRequest) -> None:
         """Whom the peer knows in an area, where it believes them to be; the closest first."""
-        if self.overlay:
-            refuse_missing(self.overlay, needed_offers(request), PROTOCOLS)
+        self._refuse_missing(request)
+        if self.about and self.geometry == EARTH and not PROTOCOLS[self.about.overlay].heights:
+            raise ValueError(f"on Earth {self.about.overlay} does not know where others are")
         if request.channel:
             raise ValueError("a peer knows where entities are, not their states on channels")
         if request.limit < 0:
             raise ValueError(f"limit is 0 or more, not {request.limit}")
-        region, now = region_from_area(request.area), host.now
+        region, now = region_from_area(request.area, self.geometry), host.now
         region = region.stamped(now)
         known = sorted(host.nodes[node].known(now))
+        if self.geometry == EARTH:  # the middle of an area may be far below
+            known = [(other, ecef(*lon_lat(*place))) for other, place in known]
         found = [one for one in known if region.touches(point(*one[1]), now)]
         if not isinstance(region, Formula) and has_centre(region):
             centre = region.centre(now)
             found.sort(key=lambda one: dist(centre, one[1]))
-        entities = [messages.EntityState(other, now, *place) for other, place in found]
+        entities = [self._entity(other, now, place) for other, place in found]
         del entities[request.limit :]
         self._send_notice(messages.NearbyNotice(entities, request.id))
+
+    def _entity(self, entity: NodeId, now: Time, place: Vector) -> messages.EntityState:
+        if self.geometry == PLANE:
+            return messages.EntityState(entity, now, *place)
+        lon, lat = lon_lat(*place)
+        return messages.EntityState(entity, now, lon=lon, lat=lat)
 
     def receive_direct(self, sender: NodeId, packet: DirectPacket) -> None:
         """Another entity has sent this to the application."""
@@ -264,6 +300,16 @@ class LineProtocol:
         if not to:
             return  # all of them have ended meanwhile
         payload, s = self.opened(publication.payload), publication.shape
+        if self.geometry == EARTH:
+            with suppress(ValueError):  # a peer published what is no place on Earth
+                self._send_notice(
+                    messages.MessageNotice(
+                        to, publication.node, publication.id, publication.t, payload=payload,
+                        attributes=publication.attributes, channel=publication.channel,
+                        **earth_publication_fields(s),
+                    )
+                )  # fmt: skip
+            return
         disc, box = s.kind == ShapeKind.DISC, s.kind == ShapeKind.BOX
         self._send_notice(
             messages.MessageNotice(

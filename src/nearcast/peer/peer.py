@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import EARTH, PLANE, Geometry
 from nearcast.model.subscription import NodeId
 from nearcast.peer.bootstrap import BOOTSTRAPS, KnownPeers
 from nearcast.peer.discovery import Discovery, OverlayDescription
@@ -83,6 +84,7 @@ class PeerOptions(Struct, frozen=True, kw_only=True):
     trace: AnyPath | None = None
     key: Path | None = None  # the file of our key; none: a new one for this life alone
     unsigned: bool = False  # publications are not signed; all peers of an overlay agree on that
+    geometry: Geometry | None = None  # with `join` it need not be said; else a plane
     settings: dict[str, Setting] = {}
 
     def __post_init__(self) -> None:
@@ -91,6 +93,7 @@ class PeerOptions(Struct, frozen=True, kw_only=True):
         for what, name, choices in (
             ("overlay", self.overlay, ["", *BOOTSTRAPS]),
             ("link", self.link, LINKS),
+            ("geometry", self.geometry or "", ["", PLANE, EARTH]),
         ):
             if name not in choices:
                 raise ValueError(
@@ -118,24 +121,41 @@ class PeerOptions(Struct, frozen=True, kw_only=True):
 
 
 class ProcessHost:
-    """Holds the host of a process, which is made when its overlay is known."""
+    """The host of a process and its trace, which begin when its overlay is known.
 
-    def __init__(self, recorder: Recorder, on_deliver: OnDeliver) -> None:
-        self.recorder, self._on_deliver = recorder, on_deliver
+    `more`: what the trace says of the run beside the options.
+    """
+
+    def __init__(
+        self, options: PeerOptions, on_deliver: OnDeliver, more: dict[str, Setting] | None = None
+    ) -> None:
+        self._options, self._on_deliver, self._more = options, on_deliver, more or {}
+        self._recording: LiveRecording | None = None
         self.host: Host | None = None
 
-    def host_of(self, overlay: str) -> Host:
+    def host_of(self, about: OverlayDescription) -> Host:
         if self.host is None:
-            self.host = Host(PROTOCOLS[overlay].codec, self.recorder, self._on_deliver)
+            recorder = Recorder(MemoryTrace(), "none")
+            if self._options.trace is not None:
+                self._recording = self._record(self._options.trace, about)
+                recorder = self._recording.recorder
+            self.host = Host(PROTOCOLS[about.overlay].codec, recorder, self._on_deliver)
         return self.host
 
-    async def stop(self) -> None:
-        if self.host is not None:
-            await self.host.stop()
+    def _record(self, folder: AnyPath, about: OverlayDescription) -> LiveRecording:
+        options = self._options
+        settings = {**options.settings, "overlay": about.overlay, "link": options.link}
+        if about.geometry != PLANE:  # which is understood
+            settings["geometry"] = about.geometry
+        return LiveRecording(folder, unix_time(), {**settings, **self._more})
 
-    def summary(self) -> dict[str, dict[str, int]]:
-        """For the trace: how many publications were refused, by reason."""
-        return {} if self.host is None else {"refused": dict(self.host.refused)}
+    async def stop(self) -> None:
+        """All leave; then the trace is complete. It says how many publications were refused."""
+        if self.host is None:
+            return
+        await self.host.stop()
+        if self._recording is not None:
+            self._recording.close({"refused": dict(self.host.refused)})
 
 
 class LivePeer:
@@ -161,7 +181,7 @@ class LivePeer:
             about = self._agreed(about)
             self.bootstrap = BOOTSTRAPS[about.overlay]
             parameters = parse_settings(about.overlay, about.settings)
-            self.host = self._home.host_of(about.overlay)
+            self.host = self._home.host_of(about)
             if begins or options.serve:
                 served = await self._serve(identity.as_server(), parameters, about, contact)
                 discovery.links.add_record(served.record)
@@ -182,7 +202,10 @@ class LivePeer:
     def welcome(self, number: int | None = None) -> messages.WelcomeNotice:
         """Who it is, and the address that others join; `number` is that of the request."""
         where = format_address(*self.address)
-        return messages.WelcomeNotice(self.node.id, self.host.now, where, id=number)
+        geometry = self.about.geometry
+        return messages.WelcomeNotice(
+            self.node.id, self.host.now, where, id=number, geometry=geometry
+        )
 
     def _agreed(self, described: OverlayDescription | None) -> OverlayDescription:
         """Overlay and settings: the other's, unless ours say otherwise."""
@@ -206,14 +229,27 @@ class LivePeer:
                 if described.signed
                 else f"publications are not signed in the overlay at {where}: join with --unsigned"
             )
+        geometry = described.geometry if described else options.geometry or PLANE
+        if options.geometry not in (None, geometry):
+            assert options.join is not None
+            where = format_address(*options.join)
+            raise ValueError(
+                f"the geometry of the overlay at {where} is {geometry}, not {options.geometry}"
+            )
         begun = described.settings if described else BOOTSTRAPS[overlay].settings
-        settings = {**begun, **options.settings}
+        # On Earth places have three coordinates.
+        spatial = (PROTOCOLS[overlay].spatial or {}) if geometry == EARTH else {}
+        settings = {**spatial, **begun, **options.settings}
+        chosen = parse_settings(overlay, settings)
+        for name, value in spatial.items():
+            if getattr(chosen, name) != value:
+                raise ValueError(f"on Earth {overlay} has {name}={value}, and nothing else")
         if overlay == "brokers" and settings.get("interest") == "object" and not options.unsigned:
             # They publish under a channel of their own making, which no signature covers.
             raise ValueError("brokers with interest=object cannot sign: use --unsigned")
         if overlay == "relays" and settings.get("directory") == "central":
             raise ValueError("live relays have no central directory: leave out directory=central")
-        return OverlayDescription(overlay, settings, not options.unsigned)
+        return OverlayDescription(overlay, settings, not options.unsigned, geometry)
 
     async def _contact(
         self, discovery: Discovery, host: str, port: int
@@ -285,23 +321,13 @@ async def _explain_no_answer(host: str, port: int, link: str) -> str:
     return "nobody answers at {}"
 
 
-def open_recording(options: PeerOptions, more: dict[str, Setting]) -> LiveRecording | None:
-    if options.trace is None:
-        return None
-    settings = {**options.settings, "overlay": options.overlay, "link": options.link, **more}
-    return LiveRecording(options.trace, unix_time(), settings)
-
-
 @asynccontextmanager
 async def live_peer(options: PeerOptions, on_deliver: OnDeliver) -> AsyncIterator[LivePeer]:
     """A peer with a host of its own: from its start until it has left and its trace is complete.
 
     ValueError, OSError and TimeoutError tell in one line why it cannot begin.
     """
-    recording = open_recording(options, {})
-    home = ProcessHost(
-        recording.recorder if recording else Recorder(MemoryTrace(), "none"), on_deliver
-    )
+    home = ProcessHost(options, on_deliver)
     member = LivePeer(options, home)
     try:
         await member.start()
@@ -312,8 +338,6 @@ async def live_peer(options: PeerOptions, on_deliver: OnDeliver) -> AsyncIterato
             periodic_tasks.cancel()
     finally:
         await home.stop()
-        if recording is not None:
-            recording.close(home.summary())
 
 
 async def run_peer(
@@ -324,7 +348,7 @@ async def run_peer(
     """From the welcome until the application leaves; None among the lines makes it leave too."""
     line_protocol = LineProtocol(send_notice)
     async with live_peer(options, line_protocol.deliver) as member:
-        line_protocol.overlay = member.about.overlay
+        line_protocol.about = member.about
         member.host.on_direct[member.node.id] = line_protocol.receive_direct
         send_notice(member.welcome())
         host, node_id = member.host, member.node.id

@@ -17,6 +17,7 @@ from pathlib import Path
 from nearcast.client.client import Client
 from nearcast.client.websocket import ConnectionLost, OnMessage
 from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Geometry
 from nearcast.errors import InvalidRequestError, JoinError, NearcastError
 from nearcast.peer.line_protocol import LineProtocol
 from nearcast.peer.peer import LivePeer, PeerOptions, live_peer, parse_address
@@ -50,7 +51,7 @@ class PeerLink:
         except (OSError, ValueError) as why:
             raise JoinError(str(why)) from why
         self._member = member
-        self._line_protocol.overlay = member.about.overlay
+        self._line_protocol.about = member.about
         member.host.on_direct[member.node.id] = self._line_protocol.receive_direct
         self._stopped = asyncio.create_task(self._notice_stop(member))
 
@@ -99,6 +100,7 @@ def join(
     serve: bool = False,
     key: str | PathLike[str] | None = None,
     unsigned: bool = False,
+    geometry: Geometry | None = None,
     trace: str | PathLike[str] | None = None,
     **settings: Setting,
 ) -> Client:
@@ -111,7 +113,8 @@ def join(
     free port of the address from which the contact is reached, or of this machine alone. `link`:
     "tls" or "quic", the same for all peers. `serve`: run a further broker beside the contact's.
     `key`: a file with this peer's key, made if there is none: its `entity` is the same each time.
-    `unsigned`: publications are not signed, which holds for all peers or none. `trace`: a folder
+    `unsigned`: publications are not signed, which holds for all peers or none. `geometry`: "plane",
+    or "earth" for longitude, latitude and metres; who joins need not say it. `trace`: a folder
     for the trace of this peer. `settings`: of the overlay (`nearcast simulate NAME --settings`).
 
     What the overlay does not offer raises `NotOfferedError`; docs/how-to/peers.md has the table.
@@ -121,6 +124,7 @@ def join(
     options = PeerOptions(
         overlay=overlay, join=parse_address(contact) if contact else None, host=host, port=port,
         link=link, serve=serve, trace=None if trace is None else Path(trace),
-        key=None if key is None else Path(key), unsigned=unsigned, settings=settings,
+        key=None if key is None else Path(key), unsigned=unsigned, geometry=geometry,
+        settings=settings,
     )  # fmt: skip
     return Client(PeerLink(options), "")

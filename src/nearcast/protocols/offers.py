@@ -36,7 +36,7 @@ class OverlayOffer(Enum):
     RATES = "fewer messages from afar (`rates`)"
     THROTTLING = "fewer messages (`closest`, `budget`)"
     NAMES = "publications of further entities (`name`)"
-    EARTH = "places on Earth"
+    EARTH = "places on Earth, in a world with this geometry"
     EVOLUTION = "a choice of how areas are followed (`evolve`)"
 
 
@@ -56,6 +56,7 @@ PEER_OFFERS = frozenset(
         OverlayOffer.EXTENTS,
         OverlayOffer.DIRECT,
         OverlayOffer.NEARBY,
+        OverlayOffer.EARTH,
     }
 )
 

@@ -61,3 +61,4 @@ class ProtocolKind(Struct, frozen=True):
     # Settings of its form for 3-D worlds; none if it needs none. None: it sends by x and y, and
     # z is a further condition that receivers check, so more is sent in vain.
     spatial: dict[str, Setting] | None = {}
+    heights: bool = True  # does a node know others by three coordinates?

@@ -61,8 +61,8 @@ def test_settings_are_written_only_where_the_defaults_do_not_suffice() -> None:
     earth = replace(FACTS, geometry="earth", radius=3e6)
     assert make_deployment(node, earth, 1.0).settings_file == 'geometry = "earth"\n'
     von = next(each for each in make_candidates(FACTS, 512.0, 30.0) if each.protocol == "von")
-    notes = ["peers do not offer longitude" in make_deployment(von, facts, 1.0).notes[-1]
+    begun = ["--geometry earth" in make_deployment(von, facts, 1.0).commands[0]
              for facts in (FACTS, earth)]  # fmt: skip
-    assert notes == [False, True]
+    assert begun == [False, True]
     text = make_deployment(node, DEEP, 10.0).settings_file
     assert "clients = 180000" in text and "extent = 6000000.0" in text and "payload" not in text

@@ -1,5 +1,6 @@
 """VON: exact delivery without faults, known walkers, and recovery from faults."""
 
+from math import dist
 from random import Random
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from nearcast.model.commands import Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.subscription import Formula
 from nearcast.protocols.voronoi.von import CASTS, CODEC, Parameters
+from nearcast.space.earth_shapes import earth_disc
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import EVERYWHERE, ball, box, cuboid, disc, point
 from support.brute_force import delivered, expected
@@ -111,6 +113,25 @@ def test_peers_at_one_place_receive_from_each_other_and_what_is_published_there(
         world.obey(node, Publish(node, point(10.0, 10.0)), Publish(50 + node, disc(12, 10, 3)))
     world.pass_seconds(3)
     assert_delivered_exactly(world.trace())
+
+
+@WAYS
+def test_peers_whose_places_differ_by_rounding_alone_receive_what_is_published_beside_them(
+    cast: str,
+) -> None:
+    """As at a pole, where every longitude is the same place."""
+    world = PeerWorld("von", cast=cast)
+    areas = [earth_disc(lon, 90.0, 50_000) for lon in (10.56, 9.68, 9.22)]
+    assert 0 < dist((areas[0].x, areas[0].y), (areas[1].x, areas[1].y)) < 1e-9
+    others = [earth_disc(10, 89.857, 50_000), earth_disc(9.5, 89.34, 50_000)]
+    for node, area in enumerate([*areas, *others]):
+        world.join(node, area)
+    world.pass_seconds(5)
+    for number in range(30):
+        where = earth_disc(10 + number / 30, 89.91 + number / 1000, 5000)
+        world.obey(number % 5, Publish(number, where))
+    world.pass_seconds(3)
+    assert_delivered_exactly(world.trace(), at_least=90)
 
 
 def test_commands_are_executed_and_invalid_ones_noted() -> None:

@@ -91,7 +91,9 @@ def deploy_peers(candidate: OverlayCandidate, facts: WorldFacts) -> Deployment:
         for name, value in candidate.settings.items()
         if defaults.get(name) != value
     )
-    first = f"nearcast peer --overlay {candidate.protocol} --host 10.0.0.1 --port 9001{chosen}"
+    geometry = " --geometry earth" if facts.geometry == EARTH else ""
+    peer = f"nearcast peer --overlay {candidate.protocol}{geometry}"
+    first = f"{peer} --host 10.0.0.1 --port 9001{chosen}"
     commands = [first, "nearcast peer --join 10.0.0.1:9001"]
     notes = [
         "10.0.0.1 stands for the address of the first peer; it may be any later one's that is up",
@@ -101,9 +103,4 @@ def deploy_peers(candidate: OverlayCandidate, facts: WorldFacts) -> Deployment:
         notes.append(f"the second command for each of the other {candidate.servers - 1} brokers")
     elif candidate.needs_server:
         notes.append("the first peer also runs the directory, and must stay")
-    if facts.geometry == EARTH:
-        notes.append(
-            "simulated with ECEF metres: peers do not offer longitude and latitude to applications,"
-            " which a node does"
-        )
     return Deployment(commands=tuple(commands), notes=tuple(notes))

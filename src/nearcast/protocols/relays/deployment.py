@@ -39,5 +39,11 @@ class RelayDeployment:
 
 # Live peers find each other by the mesh, which is of x and y alone.
 KIND = ProtocolKind(
-    Parameters, CODEC, RelayDeployment, settles=True, workload="virtual-reality", spatial=None
+    Parameters,
+    CODEC,
+    RelayDeployment,
+    settles=True,
+    workload="virtual-reality",
+    spatial=None,
+    heights=False,  # a directory that is a mesh has none
 )

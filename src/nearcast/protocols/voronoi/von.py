@@ -43,6 +43,9 @@ from nearcast.wire import Codec
 
 CASTS = ("direct", "vorocast")
 WRONG_BY = 1e-12  # relative: distances are rounded
+# Places are multiples of this, a power of two, so that those which differ by rounding alone are one
+# place: borders between sites that are nearly at one place are lost in rounding (`vorocast`).
+UNIT = 2.0**-20
 CALM: Time = 2 * SECOND  # the place of a site that has not moved for so long is certain
 
 
@@ -139,7 +142,9 @@ def extent_of(interests: PeerInterests, now: Time) -> Extent | None:
     area = interests.area(now, flat=True)
     if area is None:
         return None
-    return Extent(*_bounded(area.x, area.y), area.radius if area.radius <= LARGEST else inf)
+    x, y = (round(coordinate / UNIT) * UNIT for coordinate in _bounded(area.x, area.y))
+    reach = area.radius + hypot(x - area.x, y - area.y)
+    return Extent(x, y, reach if reach <= LARGEST else inf)
 
 
 class MoveSite(Timer, frozen=True):
@@ -407,5 +412,5 @@ def _nearest(shape: Shape, site: SiteInfo) -> Point:
 
 KIND = ProtocolKind(
     Parameters, CODEC, peer_overlay(VonPeer), settles=True, workload="clustering", spatial=None,
-    offers=PEER_OFFERS | {OverlayOffer.RATES},
+    heights=False, offers=PEER_OFFERS | {OverlayOffer.RATES},
 )  # fmt: skip
