@@ -1,12 +1,34 @@
 """The invariants of a DR-tree: the legal state returns in time, chains are always consistent."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from nearcast.errors import InvariantError
-from nearcast.protocols.drtree.invariants import ConsistentChains, LegalTree
+from nearcast.model.subscription import NodeId
+from nearcast.node import Node
+from nearcast.protocols.drtree.invariants import ConsistentChains, find_violations, members_of
+from nearcast.protocols.drtree.peer import DRTreePeer
 from nearcast.sim.checkers import InvariantChecker
-from nearcast.space.motion import SECOND
+from nearcast.space.motion import SECOND, Time
 from support.drtree_worlds import settled_tree
+
+
+class LegalTree:
+    """The tree is never outside its legal state for longer than `patience`."""
+
+    def __init__(self, patience: Time) -> None:
+        self._patience = patience
+        self._legal: Time = 0
+
+    def violations(self, nodes: Mapping[NodeId, Node], now: Time) -> list[str]:
+        parameters = [node.parameters for node in nodes.values() if isinstance(node, DRTreePeer)]
+        found = find_violations(members_of(nodes), parameters[0]) if parameters else []
+        if not found:
+            self._legal = now
+        elif now - self._legal > self._patience:
+            return [f"the tree is not legal since {self._legal}: {found[0]}"]
+        return []
 
 
 def test_a_tree_that_heals_in_time_is_fine() -> None:

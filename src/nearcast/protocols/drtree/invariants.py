@@ -136,23 +136,6 @@ def check_chain(member: Member) -> Iterator[str]:
             yield f"node {level} of {member.address} has a box that is not its children's"
 
 
-class LegalTree:
-    """The tree is never outside its legal state for longer than `patience`."""
-
-    def __init__(self, patience: Time) -> None:
-        self._patience = patience
-        self._legal: Time = 0
-
-    def violations(self, nodes: Mapping[NodeId, Node], now: Time) -> list[str]:
-        parameters = [node.parameters for node in nodes.values() if isinstance(node, DRTreePeer)]
-        found = find_violations(members_of(nodes), parameters[0]) if parameters else []
-        if not found:
-            self._legal = now
-        elif now - self._legal > self._patience:
-            return [f"the tree is not legal since {self._legal}: {found[0]}"]
-        return []
-
-
 def invariants(*, calm: bool) -> list[Invariant]:
     """Interests that move change the tree all the time, so the legal state is not asked for."""
     del calm
