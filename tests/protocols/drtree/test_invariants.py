@@ -9,6 +9,7 @@ from nearcast.model.subscription import NodeId
 from nearcast.node import Node
 from nearcast.protocols.drtree.invariants import ConsistentChains, find_violations, members_of
 from nearcast.protocols.drtree.peer import DRTreePeer
+from nearcast.protocols.overlay import Invariant
 from nearcast.sim.checkers import InvariantChecker
 from nearcast.space.motion import SECOND, Time
 from support.drtree_worlds import settled_tree
@@ -33,7 +34,10 @@ class LegalTree:
 
 def test_a_tree_that_heals_in_time_is_fine() -> None:
     world = settled_tree(30, check_ms=1000.0)
-    invariants = [LegalTree(world.simulation.now + 25 * SECOND), ConsistentChains()]
+    invariants: list[Invariant] = [
+        LegalTree(world.simulation.now + 25 * SECOND),
+        ConsistentChains(),
+    ]
     world.simulation.checkers = [InvariantChecker(world.simulation.nodes, invariants, SECOND)]
     for node in range(9):
         world.simulation.crash(node)

@@ -100,6 +100,7 @@ export class EngineComparison {
     this.note.textContent =
       `Lines: subscription messages of clients that re-subscribe, of topics and of evolving clients. All ${news.engines.length} designs really run, on the movement of ${news.compared} of ${news.characters} characters. `
       + "Tiles: a topic for each tile that an area touches. Objects: a topic for each entity that a client has found around its area. Clients filter what topics bring. "
+      + "Brokers with evolving subscriptions get the formula once: PES (periodic) replaces each by a fixed one at every interval, LEES (lazy) evaluates it for each publication, CLEES (cached) does so and keeps the result for an interval. "
       + `Re-subscribing clients, topics, PES and the cache of CLEES renew every ${news.interval_ms} ms. `
       + "Bytes are those of the brokers' own messages; missed and spurious deliveries are counted against LEES, which is exact. Type storm to make all characters move at once.";
   }
