@@ -1,10 +1,15 @@
 """Statistics of small samples, and their text, for the measures of all papers."""
 
 from collections.abc import Iterable, Sequence
-from math import log, sqrt
+from math import inf, log, sqrt
 from statistics import mean
 
 TINY = 1e-300  # instead of 0 as a divisor
+
+
+def ratio(value: float, base: float) -> float:
+    """How many times as large as the base. In a single small run the base may be 0: infinitely."""
+    return value / base if base else inf if value else 1.0
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

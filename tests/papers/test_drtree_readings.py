@@ -8,6 +8,7 @@ import pytest
 
 from nearcast.scenario import Scenario
 from nearcast.sim.world import resolve
+from nearcast_papers.drtree import load
 from nearcast_papers.drtree.alternative_readings import (
     NARROW_SPREAD,
     OTHERS,
@@ -101,6 +102,24 @@ def test_spread_may_be_seen_against_its_own_mean_or_against_the_tallest_bar() ->
     nothing = PreparedRuns([], {})
     assert Main(nothing).spreads("brothers", "cold") == pytest.approx([0.4, 0.8])
     assert Figure(nothing).spreads("brothers", "cold") == pytest.approx([0.4, 0.008])
+
+
+def test_a_root_that_sends_nothing_is_judged_too() -> None:
+    """As on one seed of the full form: the root's other children want none of what is published."""
+
+    class OneSeed(DRTreeMeasures):
+        def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[LevelLoad]:
+            del settings
+            sent = 500.0 if strategy == "root-link" else 0.0 if hotspots == "burning" else 250.0
+            return [LevelLoad(512.0, sent, 0.0, 0.0, 0.0), *[LevelLoad(0.0, 0.0, 0.0)] * 4]
+
+    measures = OneSeed(PreparedRuns([], {}))
+    rules = {claim.item: claim.rule for claim in load.CLAIMS}
+    assert rules[27](measures) == (
+        "times the busiest other: cold 2.00, warm 2.00, hot 2.00, burning inf", True
+    )  # fmt: skip
+    assert rules[21](measures)[1], "nothing is equal to nothing"
+    assert rules[25](measures)[1]
 
 
 def test_the_result_is_that_of_the_main_reading_and_the_note_has_what_others_gave() -> None:

@@ -9,7 +9,7 @@ from nearcast_papers.drtree.measures import (
     DRTreeMeasures,
     each_hotspot,
 )
-from nearcast_papers.fits import listed
+from nearcast_papers.fits import listed, ratio
 from nearcast_papers.paper import PaperClaim
 
 
@@ -32,8 +32,8 @@ def check_equal(measures: DRTreeMeasures) -> tuple[str, bool]:
         leaf = len(found["double-wave"]) - 1
         for depth in range(1, leaf + 1):
             of = [found[s][depth].received for s in STRATEGIES if depth < leaf or s != "root-link"]
-            if max(of) / min(of) - 1 > worst:
-                worst, where = max(of) / min(of) - 1, f"{hotspots}, level {depth}"
+            if ratio(max(of), min(of)) - 1 > worst:
+                worst, where = ratio(max(of), min(of)) - 1, f"{hotspots}, level {depth}"
     return f"at most {worst:.0%} apart ({where})", worst <= 0.3
 
 
@@ -64,7 +64,7 @@ def check_busier(measures: DRTreeMeasures) -> tuple[str, bool]:
     for hotspots in HOTSPOTS:
         mine, base = (measures.levels(s, hotspots) for s in ("brothers", "double-wave"))
         more = [
-            max(mine[d].received / base[d].received, mine[d].sent / base[d].sent) - 1
+            max(ratio(mine[d].received, base[d].received), ratio(mine[d].sent, base[d].sent)) - 1
             for d in (2, 3)
         ]
         good &= all(0 <= one <= 0.25 for one in more)
@@ -73,11 +73,11 @@ def check_busier(measures: DRTreeMeasures) -> tuple[str, bool]:
 
 
 def check_root_busy(measures: DRTreeMeasures) -> tuple[str, bool]:
-    def ratio(hotspots: str) -> float:
+    def times(hotspots: str) -> float:
         others = [measures.levels(s, hotspots)[0].sent for s in LOCAL]
-        return measures.levels("root-link", hotspots)[0].sent / max(others)
+        return ratio(measures.levels("root-link", hotspots)[0].sent, max(others))
 
-    found = each_hotspot(ratio)
+    found = each_hotspot(times)
     return f"times the busiest other: {listed(found.items())}", min(found.values()) >= 1.3
 
 
