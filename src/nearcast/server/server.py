@@ -39,6 +39,7 @@ from nearcast.server.http.api import HttpApi
 from nearcast.server.http.connections import HTTP
 from nearcast.server.http.protocol import HttpConnection, HttpError, HttpRequest
 from nearcast.server.session import Session
+from nearcast.server.workers import Workers
 from nearcast.service.frames import delivery_frames
 from nearcast.service.realm import Realm
 from nearcast.service.service import Service
@@ -116,7 +117,8 @@ class Server:
             service = self._cluster_service = setup.service(engine, settings, recorder)
         self.gateway = Gateway(
             service, limits, tokens, now,
-            flush_s=settings.flush_ms / 1000, prompt=settings.prompt, recording=self.recording,
+            flush_s=settings.flush_ms / 1000, prompt=settings.prompt, workers=settings.workers,
+            recording=self.recording,
         )  # fmt: skip
         self.gateway.connections.room = room
         self.api = HttpApi(self.gateway, settings.origins)
@@ -259,8 +261,12 @@ def warm_up() -> None:
     realm.publish_plain(slots, [frame, frame], every, lambda _: None)
     post = delivery_frames(realm.flush(5_000_000), realm.numbers, every == 1)
     if socket_writes.LINUX:
-        socket_writes.write_frames(np.full(len(post.clients), socket_writes.NO_SOCKET), post)
-        socket_reads.SocketRoom().read([])
+        socket_writes.write_frames(
+            np.full(len(post.clients), socket_writes.NO_SOCKET), post, Workers()
+        )
+        room = socket_reads.SocketRoom(Workers())
+        room.read([])
+        room.split(frame)
     recorder.close()
 
 
