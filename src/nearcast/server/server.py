@@ -5,7 +5,6 @@ is ready once every kernel is loaded, so that the first message is not slow.
 """
 
 import asyncio
-import gc
 import logging
 import resource
 import ssl
@@ -29,7 +28,7 @@ from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S
 from nearcast.errors import AccessError
 from nearcast.matching import MATCHERS
 from nearcast.scenario import Setting
-from nearcast.server import socket_reads, socket_writes
+from nearcast.server import memory, socket_reads, socket_writes
 from nearcast.server.access.tokens import AccessControl, load_access
 from nearcast.server.clock import clock
 from nearcast.server.config import Settings
@@ -202,7 +201,7 @@ async def _serve(settings: Settings, ready: Callable[[Server], None]) -> None:
     for signal in (SIGTERM, SIGINT):
         loop.add_signal_handler(signal, stop.set)
     async with Server(settings) as service:
-        gc.freeze()  # what a start leaves in memory stays: no need to look at it ever again
+        memory.release_start()
         reloads: set[asyncio.Task[None]] = set()
 
         def reload() -> None:
