@@ -25,14 +25,12 @@ def _malloc_trim() -> Callable[[], object]:
 
 
 def release_start() -> None:
-    """Called once after a start: return what only the start needed, and do not search for cycles
-    in what stays.
+    """Called once after a start: return what only the start needed.
 
     Half of a node's memory would be code of shared libraries, most of it LLVM's, which loads
     kernels. The system reads such a page again if it is needed after all, from its cache of files.
     """
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # what a start leaves in memory stays: no need to look at it ever again
     _malloc_trim()()
     smaps = Path("/proc/self/smaps")
     if sys.platform != "linux" or not smaps.exists():
