@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import mmap
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +54,6 @@ def _unfrozen() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_unfrozen")
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what is mapped")
 def test_what_a_process_has_read_written_and_compiled_is_as_before(tmp_path: Path) -> None:
     file = tmp_path / "library"
     file.write_bytes(bytes(range(256)) * (SIZE // 256))
