@@ -60,11 +60,13 @@ serve(Settings(port=0, record=False, prompt=0.0, limits=limits, cluster=cluster)
 class Follower(Load):
     """Clients that go where they are sent."""
 
-    def __init__(self, ports: list[int], clients: int) -> None:
+    def __init__(
+        self, ports: list[int], clients: int, rate: float = RATE, receivers: float = RECEIVERS
+    ) -> None:
         self.ports, self.moves = ports, 0  # of all nodes, also of those that start later
         self._next: dict[int, socket.socket] = {}
         self._old: list[tuple[float, int, socket.socket]] = []
-        super().__init__("nearcast", ports[0], clients, RATE, RECEIVERS)
+        super().__init__("nearcast", ports[0], clients, rate, receivers)
 
     def read(self, clients: Iterable[int]) -> int:
         clients = list(clients)
@@ -139,32 +141,36 @@ class Cost(NamedTuple):
     pace: float  # of what was asked for
     receivers: float  # of a publication
     moves: float  # clients that changed nodes, a second
+    heard: float  # useful deliveries a second
 
 
-def measure(nodes: int, clients: int, seconds: float) -> Cost:
+def measure(
+    nodes: int, clients: int, seconds: float, rate: float = RATE, receivers: float = RECEIVERS
+) -> Cost:
     """In this process: the load, and what it cost."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         running = Nodes(stack, str(Path(folder) / "key") if nodes > 1 else "")
         running.start()
-        load = Follower(running.ports, clients)
+        load = Follower(running.ports, clients, rate, receivers)
         load.walks.begin(load.now())
         load.tick = 1 / SLOWLY
         load.run(round(JOINED_S * SLOWLY))
         for _ in range(1, nodes):
             running.start()
         load.run(round(CALM_S * SLOWLY))
-        load.tick = 1 / RATE
-        load.run(round(2 * RATE))
+        load.tick = 1 / rate
+        load.run(round(2 * rate))
         load.settle()
         load.messages = load.useful = load.published = load.late = load.moves = 0
         before, own, began = running.cpu_seconds(), process_time(), time()
-        load.run(round(seconds * RATE))
+        load.run(round(seconds * rate))
         wall = time() - began
+        heard = load.useful / wall
         load.settle()
         spent, own = running.cpu_seconds() - before, process_time() - own
     return Cost(
         1e6 * spent / load.useful, 1e6 * own / load.useful, seconds / wall,
-        load.useful / load.published, load.moves / wall,
+        load.useful / load.published, load.moves / wall, heard,
     )  # fmt: skip
 
 

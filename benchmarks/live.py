@@ -42,16 +42,12 @@ LOAD = Path(__file__).with_name("live_load.py")
 LIMIT = Path(__file__).with_name("limit.c")
 LIMIT_FLUSH_MS = 50
 NODE = """
+import json
 import sys
 from nearcast.server.config import LimitSettings, Settings
 from nearcast.server.server import serve
-record, trace, prompt = sys.argv[1] == "yes", sys.argv[2], sys.argv[3]
-more = {"prompt": float(prompt)} if prompt else {}
-limits = LimitSettings(clients=12_000)
-serve(
-    Settings(port=0, record=record, trace=trace, limits=limits, **more),
-    lambda node: print(node.port, flush=True),
-)
+settings = Settings(port=0, limits=LimitSettings(clients=12_000), **json.loads(sys.argv[1]))
+serve(settings, lambda node: print(node.port, flush=True))
 """
 
 
@@ -74,23 +70,12 @@ def ended(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[byte
 
 
 @contextmanager
-def nearcast(
-    folder: Path, record: bool, prompt: float | None = None
-) -> Iterator[tuple[int, int, float]]:
+def nearcast(folder: Path, **settings: Any) -> Iterator[tuple[int, int, float]]:
     """A node's process, its port, and how many seconds it took to be ready."""
-    trace = str(folder / f"trace-{monotonic()}")
+    settings["trace"] = str(folder / f"trace-{monotonic()}")
     began = monotonic()
-    node = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            NODE,
-            "yes" if record else "no",
-            trace,
-            "" if prompt is None else str(prompt),
-        ],
-        stdout=subprocess.PIPE,
-    )
+    command = [sys.executable, "-c", NODE, json.dumps(settings)]
+    node = subprocess.Popen(command, stdout=subprocess.PIPE)
     with ended(node):
         assert node.stdout is not None
         port = int(node.stdout.readline())
@@ -146,15 +131,18 @@ Measured = dict[str, float]
 Measure = Callable[..., Measured]  # seconds, and what else `live_load` is asked
 
 
+def node(folder: Path, **settings: Any) -> Measure:
+    """Starts a node with these settings, loads it, and ends it."""
+
+    def measure(seconds: float, **more: Any) -> Measured:
+        with nearcast(folder, **settings) as (pid, port, _):
+            return load("nearcast", pid, port, seconds, **more)
+
+    return measure
+
+
 def contestants(folder: Path) -> dict[str, Measure]:
     """Each starts its server, loads it, and ends it."""
-
-    def node(record: bool, prompt: float | None = None) -> Measure:
-        def measure(seconds: float, **more: Any) -> Measured:
-            with nearcast(folder, record, prompt) as (pid, port, _):
-                return load("nearcast", pid, port, seconds, **more)
-
-        return measure
 
     def server(speech: str, command: Callable[[int], list[str]]) -> Measure:
         def measure(seconds: float, **more: Any) -> Measured:
@@ -165,8 +153,9 @@ def contestants(folder: Path) -> dict[str, Measure]:
         return measure
 
     found_here = {
-        OURS: node(record=False), RECORDING: node(record=True),
-        THRIFTY: node(record=False, prompt=0.3), GATHERING: node(record=False, prompt=0.0),
+        OURS: node(folder, record=False), RECORDING: node(folder, record=True),
+        THRIFTY: node(folder, record=False, prompt=0.3),
+        GATHERING: node(folder, record=False, prompt=0.0),
     }  # fmt: skip
     for name, command in brokers(folder).items():
         if found(name):

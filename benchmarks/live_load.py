@@ -362,7 +362,7 @@ def main() -> None:
     load.waits[:] = 0
     before, began = cpu_seconds(asked["pid"]), time()
     load.run(round(asked["seconds"] * asked["rate"]), asked["sample"])
-    wall = time() - began
+    wall, heard = time() - began, load.useful
     if not asked["sample"]:
         load.settle()
     after = cpu_seconds(asked["pid"])
@@ -372,8 +372,9 @@ def main() -> None:
     )
     told = {
         "user": after[0] - before[0], "system": after[1] - before[1], "wall": wall,
-        "messages": load.messages, "useful": load.useful, "published": load.published,
-        "late": load.late, "bytes": load.bytes, "p50": p50, "p99": p99, "p999": p999,
+        "messages": load.messages, "useful": load.useful, "heard": heard,
+        "published": load.published, "late": load.late, "bytes": load.bytes,
+        "p50": p50, "p99": p99, "p999": p999,
     }  # fmt: skip
     print(json.dumps(told))
 

@@ -21,8 +21,9 @@ BENCHMARKS = {
     "live": [], "latency": [], "ready": [], "matching": [], "fences": ["--large"],
     "fence_truth": [], "join": [], "streaming": [], "simulator": [], "evolving": [], "drtree": [],
     "drtree_million": [], "voronoi": [], "bubblestorm": ["--peers", "100", "300", "1000", "3000"],
-    "relays": [], "cluster": [], "cluster_cores": [], "cold_start": [], "transport": [],
-    "loss": [], "updates": [], "update_rates": [], "failover": [], "signing": [], "hostile": [],
+    "relays": [], "cluster": [], "cluster_cores": [], "workers": [], "cold_start": [],
+    "transport": [], "loss": [], "updates": [], "update_rates": [], "failover": [],
+    "signing": [], "hostile": [],
 }  # fmt: skip
 PACKAGES = (
     "numpy", "numba", "pyarrow", "pyspark", "msgspec", "picows", "uvloop", "shapely", "rtree",

@@ -5,7 +5,8 @@
   "first" is after all files of the environment have been dropped from the page cache, as after
   set-up on a machine that has been restarted.
 - Memory: resident megabytes of an idle node (`VmRSS`) some seconds after it is ready, recording
-  and not.
+  and not; and how many of them are anonymous (`RssAnon`): the others are pages of files, which the
+  system reads again if they are needed.
 - Peers: sixteen peers of an overlay, each with its own key, port and links, as `nearcast.join`
   makes them, all in one program on this machine and with the overlay's default settings. They join
   one after the other by the first one's address and subscribe to the same disc; then each publishes
@@ -80,9 +81,12 @@ async def join(port: int) -> None:
         pass
 
 
-def resident_mb(pid: int) -> float:
+def resident(pid: int) -> str:
+    """Its resident memory, and what of it nobody else can have."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+    values = dict(line.split(":", 1) for line in lines)
+    whole, own = (int(values[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon"))
+    return f"{whole:.0f} MB, {own:.0f} of them anonymous"
 
 
 def drop_from_page_cache() -> None:
@@ -118,13 +122,13 @@ def memory(folder: str) -> None:
     for what, record in (("recording", True), ("not recording", False)):
         with node(folder, record) as (pid, _):
             sleep(IDLE_S)
-            print(f"idle node, {what}: {resident_mb(pid):.0f} MB; wanted: below {WANTED_MB}")
+            print(f"idle node, {what}: {resident(pid)}; wanted: below {WANTED_MB} MB", flush=True)
     for name, command in brokers(Path(folder)).items():
         if found(name):
             port = free_port()
             with broker(command(port), port) as (pid, _):
                 sleep(1.0)
-                print(f"idle {name}: {resident_mb(pid):.0f} MB", flush=True)
+                print(f"idle {name}: {resident(pid)}", flush=True)
 
 
 class Listener:

@@ -13,6 +13,12 @@ def test_flushes_get_a_share_of_a_core() -> None:
         assert rhythm.pause_s(took) + took == pytest.approx(10 * took)
 
 
+def test_other_threads_share_that_core() -> None:
+    rhythm = FlushRhythm(0.1, LONGEST_S)
+    assert rhythm.pause_s(0.001, 0.002) + 0.001 == pytest.approx(0.03)
+    assert rhythm.pause_s(0.001, 0.02) + 0.001 == pytest.approx(LONGEST_S)
+
+
 def test_nobody_waits_longer_than_the_setting_says() -> None:
     rhythm = FlushRhythm(0.1, LONGEST_S)
     for took in (0.005, 0.01, 0.03):

@@ -5,12 +5,15 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.client_protocol.messages import PUBLISH
+from nearcast.server import socket_reads
 from nearcast.server.request_cost import LARGE_FRAME
 from nearcast.server.socket_reads import SocketReads, SocketRoom
+from nearcast.server.workers import PART, Workers
 from support.examples import examples
 from support.raw_websocket import BINARY, PING, TEXT, masked
 
@@ -72,7 +75,9 @@ def play(frames: list[tuple[bytes, int]], cuts: list[int]) -> tuple[list[tuple[s
     """What comes of these frames, sent in pieces; and does the transport read in the end?"""
     came: list[tuple[str, bytes]] = []
     loop: Any = FakeLoop()
-    reads = SocketReads(loop, lambda _, found: came.extend(("published", frame) for frame in found))
+    reads = SocketReads(
+        loop, lambda _, found: came.extend(("published", frame) for frame in found), Workers()
+    )
     near, far = socket.socketpair()
     with near, far:
         transport: Any = ReadTransport(near, came)
@@ -136,7 +141,7 @@ def test_whole_requests_are_read_here_and_publications_without_picows(
 
 def test_a_connection_that_ends_is_given_back() -> None:
     loop: Any = FakeLoop()
-    reads = SocketReads(loop, lambda *_: None)
+    reads = SocketReads(loop, lambda *_: None, Workers())
     near, far = socket.socketpair()
     with near, far:
         transport: Any = ReadTransport(near, [])
@@ -150,7 +155,7 @@ def test_a_connection_that_ends_is_given_back() -> None:
 
 def test_picows_takes_for_silent_who_is_silent() -> None:
     loop: Any = FakeLoop()
-    reads = SocketReads(loop, lambda *_: None)
+    reads = SocketReads(loop, lambda *_: None, Workers())
     near, far = socket.socketpair()
     with near, far:
         transport: Any = ReadTransport(near, [])
@@ -166,17 +171,41 @@ def test_picows_takes_for_silent_who_is_silent() -> None:
         reads.close()
 
 
-def test_many_sockets_are_read_in_one_turn_however_much_each_has_sent() -> None:
-    publication = msgspec.msgpack.encode([PUBLISH, 1.0, 2.0])
-    room, pairs = SocketRoom(), [socket.socketpair() for _ in range(20)]
+@pytest.mark.parametrize("count", [1, 3])
+def test_many_sockets_are_read_in_one_turn_however_much_each_has_sent(count: int) -> None:
+    workers, many = Workers(count), 2 * PART + 5
+    room, pairs = SocketRoom(workers), [socket.socketpair() for _ in range(many)]
+    sent: list[list[bytes]] = []
     for number, (_, far) in enumerate(pairs):
-        far.sendall(masked(publication, BINARY) * number)
+        own = [msgspec.msgpack.encode([PUBLISH, number, turn]) for turn in range(number % 20)]
+        far.sendall(b"".join(masked(one, BINARY) for one in own) + b"?" * (number % 3))
+        sent.append(own)
     try:
-        whose, frames, rest = room.read([near.fileno() for near, _ in pairs[1:]])
-        assert whose == [which for which in range(19) for _ in range(which + 1)]
-        assert set(frames) == {publication}
-        assert not rest
+        some = range(1, many)
+        asked = [number for number in some if number % 20 or number % 3]
+        whose, frames, rest = room.read([pairs[number][0].fileno() for number in asked])
+        for which, number in enumerate(asked):
+            own = [frame for at, frame in zip(whose, frames, strict=True) if at == which]
+            assert own == sent[number]
+            assert rest.get(which, b"") == b"?" * (number % 3)
     finally:
+        workers.close()
         for pair in pairs:
             pair[0].close()
             pair[1].close()
+
+
+def test_more_than_there_is_room_for_waits_for_the_next_turn() -> None:
+    own = [msgspec.msgpack.encode([PUBLISH, 1, turn]) for turn in range(5 * socket_reads.FRAMES)]
+    near, far = socket.socketpair()
+    with near, far:
+        far.sendall(b"".join(masked(one, BINARY) for one in own))
+        room = SocketRoom(Workers())
+        whose, frames, rest = room.read([near.fileno()])
+        assert set(whose) == {0}
+        left = rest[0]
+        while left:
+            more, left = room.split(left)
+            assert more
+            frames += more
+        assert frames == own

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.server.socket_writes import NO_SOCKET, ClientWrites, socket_number, write_frames
+from nearcast.server.workers import PART, Workers
 from nearcast.service.frames import DeliveryFrames
 from support.examples import examples
 
@@ -61,7 +62,7 @@ def test_each_socket_gets_exactly_the_frames_of_its_client(
             near.fileno() if way else NO_SOCKET
             for (near, _), way in zip(pairs, direct, strict=False)
         ]
-        taken = write_frames(np.array(sockets), post)
+        taken = write_frames(np.array(sockets), post, Workers())
         for client, (near, far) in enumerate(pairs):
             near.shutdown(socket.SHUT_WR)
             wanted = b"".join(frames[number] for number in deliveries[client])
@@ -75,11 +76,30 @@ def test_each_socket_gets_exactly_the_frames_of_its_client(
             pair[1].close()
 
 
+def test_several_workers_write_to_each_socket_once() -> None:
+    deliveries = [[number % 7, number % 5, number % 3] for number in range(3 * PART + 1)]
+    frames = [bytes([65 + number]) * (1 + 50 * number) for number in range(7)]
+    post = frames_of(deliveries, frames)
+    workers, pairs = Workers(4), [socket.socketpair() for _ in deliveries]
+    try:
+        taken = write_frames(np.array([near.fileno() for near, _ in pairs]), post, workers)
+        for client, (near, far) in enumerate(pairs):
+            near.shutdown(socket.SHUT_WR)
+            wanted = b"".join(frames[number] for number in deliveries[client])
+            assert far.recv(1 << 16) == wanted
+            assert taken[client] == len(wanted)
+    finally:
+        workers.close()
+        for pair in pairs:
+            pair[0].close()
+            pair[1].close()
+
+
 def test_what_a_full_socket_does_not_take_goes_to_the_transport() -> None:
     near, far = socket.socketpair()
     with near, far:
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        writes, transport = ClientWrites(), fake_transport(near)
+        writes, transport = ClientWrites(Workers()), fake_transport(near)
         writes.grow(1)
         writes.begin(0, transport)
         frames = [bytes([number]) * 4000 for number in range(100)]
@@ -96,7 +116,7 @@ def test_what_a_full_socket_does_not_take_goes_to_the_transport() -> None:
 def test_what_waits_in_the_transport_goes_before() -> None:
     near, far = socket.socketpair()
     with near, far:
-        writes, transport = ClientWrites(), fake_transport(near, buffered=7)
+        writes, transport = ClientWrites(Workers()), fake_transport(near, buffered=7)
         writes.grow(1)
         writes.begin(0, transport)
         writes.write(frames_of([[0]], [b"after"]))
@@ -115,7 +135,7 @@ def test_an_error_is_left_to_the_transport() -> None:
     near, far = socket.socketpair()
     with near:
         far.close()
-        writes, transport = ClientWrites(), fake_transport(near)
+        writes, transport = ClientWrites(Workers()), fake_transport(near)
         writes.grow(1)
         writes.begin(0, transport)
         writes.write(frames_of([[0]], [b"hello"]))

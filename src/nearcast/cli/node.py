@@ -47,6 +47,7 @@ def add_node(commands: Any) -> Parser:
         "--standby", action="store_true", default=None,
         help="stand by until the load of the cluster needs this node",
     )  # fmt: skip
+    add("--workers", type=int, metavar="N", help="threads that read and write sockets (default 1)")
     add("--capacity", type=int, metavar="N", help="subscriptions that it can serve")
     add("--cluster-key", metavar="FILE", help="the cluster's secret; the first node makes it")
     add("--cluster-host", metavar="ADDRESS", help="where other nodes reach it (127.0.0.1)")
@@ -59,7 +60,10 @@ def add_node(commands: Any) -> Parser:
 def run_node(arguments: argparse.Namespace) -> int:
     from nearcast.server.config import load_settings
 
-    flags = ("host", "port", "name", "token_file", "tls_certificate", "tls_key", "trace", "record")
+    flags = (
+        "host", "port", "name", "token_file", "tls_certificate", "tls_key", "trace", "record",
+        "workers",
+    )  # fmt: skip
     file = arguments.config or (SETTINGS_FILE if SETTINGS_FILE.exists() else None)
     given = {flag: getattr(arguments, flag) for flag in flags}
     given |= {

@@ -216,6 +216,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prompt: Annotated[float, Meta(ge=0, le=1)] = 0.6
     # The longest time in milliseconds for which a node gathers deliveries.
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
+    # Threads that read and write the clients' sockets, up to one for each core of the machine.
+    # Sockets with TLS are read and written by one of them alone.
+    workers: Annotated[int, Meta(ge=1, le=64)] = 1
     # Limits. A request for more is refused with a reason.
     limits: LimitSettings = LimitSettings()
     # Several nodes as one service. A node without a key is in no cluster.

@@ -39,6 +39,7 @@ from nearcast.server.session import (
 )
 from nearcast.server.socket_reads import STREAK, SocketReads
 from nearcast.server.socket_writes import ClientWrites
+from nearcast.server.workers import Workers
 from nearcast.service.access.grants import Grant
 from nearcast.service.client_state import ClientState, FlushDeliveries
 from nearcast.service.connection import Connection
@@ -69,11 +70,9 @@ from nearcast.trace.live_recording import ROTATE_S, LiveRecording
 
 LOG = logging.getLogger(__name__)
 INTERESTS = (
-    messages.SubscribeRequest,
-    messages.MoveRequest,
-    messages.TuneRequest,
+    messages.SubscribeRequest, messages.MoveRequest, messages.TuneRequest,
     messages.UnsubscribeRequest,
-)
+)  # fmt: skip
 TICK_S = 0.1
 TICKS_PER_SECOND = 10
 TOKEN_NEEDED = "a token that this node knows is needed"
@@ -86,14 +85,16 @@ class Gateway(ServiceHost):
     def __init__(
         self, service: Service, limits: LimitSettings, access: AccessControl,
         now: Callable[[], Time], *,
-        flush_s: float = 0.05, prompt: float = 0.6, recording: LiveRecording | None = None,
+        flush_s: float = 0.05, prompt: float = 0.6, workers: int = 1,
+        recording: LiveRecording | None = None,
     ) -> None:  # fmt: skip
         self.limits, self.access = limits, access
         self.metrics = Metrics()
         self.sessions: dict[Session, None] = {}  # all WebSocket connections, the oldest first
         self.connections = OpenConnections(limits, self.metrics)
         self._session_at: list[Session | None] = []  # by a client's place
-        self._writes = ClientWrites()
+        self._workers = Workers(workers)
+        self._writes = ClientWrites(self._workers)
         # By a client's place, too: whether packed, messages and bytes written, publications and
         # their bytes that were read, requests that its bucket has given for plain publications.
         self._packed: NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -121,7 +122,7 @@ class Gateway(ServiceHost):
         self._memory = memory.MemoryTrimmer()
         self._bytes_moved = 0  # bytes in and out, until the last second
         super().__init__(service, now, recording)
-        self._reads = SocketReads(self.loop, self._collect)
+        self._reads = SocketReads(self.loop, self._collect, self._workers)
         self._timer = self.loop.call_later(TICK_S, self._tick)
 
     # Connections.
@@ -547,7 +548,7 @@ class Gateway(ServiceHost):
     def flush(self) -> None:
         """Match and deliver the waiting publications, and decide when the next flush may be."""
         self._reads.read()
-        began, used = monotonic(), thread_time()
+        began, used, others = monotonic(), thread_time(), self._workers.others_s
         self._handle_publications()
         if self._flush_timer is not None:
             self._flush_timer.cancel()
@@ -559,7 +560,7 @@ class Gateway(ServiceHost):
         metrics.flushes += 1
         metrics.work, metrics.busy = accounts.work, accounts.refused
         metrics.cut_short = accounts.cut_short
-        pause = self._rhythm.pause_s(thread_time() - used)
+        pause = self._rhythm.pause_s(thread_time() - used, self._workers.others_s - others)
         self._flush_not_before = monotonic() + pause
         self._reads.rest(pause)
         if self.realm.waiting:  # more than fits into one flush: first let the loop do other work
@@ -575,8 +576,7 @@ class Gateway(ServiceHost):
     def on_deliver_missed(self, missed: DeliverMissed) -> None:
         session, form = self._session(missed.connection), missed.client.form
         session.write(message_frame(missed.publication, missed.t, form, list(missed.numbers)))
-        ids = tuple(missed.subscriptions)
-        self.record_delivery(missed.client, missed.publication.id, ids)
+        self.record_delivery(missed.client, missed.publication.id, tuple(missed.subscriptions))
 
     def on_deliver_direct(self, deliver: DeliverDirect) -> None:
         """It is among the messages that may be dropped for a client that reads too slowly."""
@@ -758,9 +758,8 @@ class Gateway(ServiceHost):
 
     def _record(self, recording: LiveRecording, now: float) -> None:
         self.record_positions()
-        t = self.now()
         # Rows of one subscription at one moment must be in the same file.
-        if now >= self._rotate_at and t > self.realm.now:
+        if now >= self._rotate_at and self.now() > self.realm.now:
             self._rotate_at = now + ROTATE_S
             recording.rotate()
             self.metrics.unrecorded = recording.writer.lost
@@ -798,3 +797,4 @@ class Gateway(ServiceHost):
             task.cancel()
         for session in list(self.sessions):
             session.end(reason, CloseCode.GOING_AWAY)
+        self._workers.close()

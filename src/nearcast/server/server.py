@@ -5,7 +5,6 @@ is ready once every kernel is loaded, so that the first message is not slow.
 """
 
 import asyncio
-import gc
 import logging
 import resource
 import ssl
@@ -29,7 +28,7 @@ from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S
 from nearcast.errors import AccessError
 from nearcast.matching import MATCHERS
 from nearcast.scenario import Setting
-from nearcast.server import socket_reads, socket_writes
+from nearcast.server import memory, socket_reads, socket_writes
 from nearcast.server.access.tokens import AccessControl, load_access
 from nearcast.server.clock import clock
 from nearcast.server.config import Settings
@@ -39,6 +38,7 @@ from nearcast.server.http.api import HttpApi
 from nearcast.server.http.connections import HTTP
 from nearcast.server.http.protocol import HttpConnection, HttpError, HttpRequest
 from nearcast.server.session import Session
+from nearcast.server.workers import Workers
 from nearcast.service.frames import delivery_frames
 from nearcast.service.realm import Realm
 from nearcast.service.service import Service
@@ -116,7 +116,8 @@ class Server:
             service = self._cluster_service = setup.service(engine, settings, recorder)
         self.gateway = Gateway(
             service, limits, tokens, now,
-            flush_s=settings.flush_ms / 1000, prompt=settings.prompt, recording=self.recording,
+            flush_s=settings.flush_ms / 1000, prompt=settings.prompt, workers=settings.workers,
+            recording=self.recording,
         )  # fmt: skip
         self.gateway.connections.room = room
         self.api = HttpApi(self.gateway, settings.origins)
@@ -200,7 +201,7 @@ async def _serve(settings: Settings, ready: Callable[[Server], None]) -> None:
     for signal in (SIGTERM, SIGINT):
         loop.add_signal_handler(signal, stop.set)
     async with Server(settings) as service:
-        gc.freeze()  # what a start leaves in memory stays: no need to look at it ever again
+        memory.release_start()
         reloads: set[asyncio.Task[None]] = set()
 
         def reload() -> None:
@@ -259,8 +260,12 @@ def warm_up() -> None:
     realm.publish_plain(slots, [frame, frame], every, lambda _: None)
     post = delivery_frames(realm.flush(5_000_000), realm.numbers, every == 1)
     if socket_writes.LINUX:
-        socket_writes.write_frames(np.full(len(post.clients), socket_writes.NO_SOCKET), post)
-        socket_reads.SocketRoom().read([])
+        socket_writes.write_frames(
+            np.full(len(post.clients), socket_writes.NO_SOCKET), post, Workers()
+        )
+        room = socket_reads.SocketRoom(Workers())
+        room.read([])
+        room.split(frame)
     recorder.close()
 
 

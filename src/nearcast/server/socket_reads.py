@@ -21,12 +21,13 @@ from nearcast.matching.matcher import Integers
 from nearcast.server.http.upgrade import feed
 from nearcast.server.request_cost import LARGE_FRAME
 from nearcast.server.socket_writes import FLAGS, NO_SOCKET, socket_number
+from nearcast.server.workers import Workers
 
 LOG = logging.getLogger(__name__)
 STREAK = 8  # publications in a row, after which a client is read here
 AT_ONCE = 2_048  # sockets that are read in one turn of the loop
 READ = 8_192  # bytes that are read of one of them
-FRAMES = 16_384  # of all of them
+FRAMES = 64  # of each of them, on average
 LEAST_REST_S = 0.002  # a timer is no finer
 
 _recv: Any = types.ExternalFunction(
@@ -38,8 +39,9 @@ class SocketReads:
     """The clients that are read here, by their slots."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, publish: Callable[[list[int], list[bytes]], None]
-    ) -> None:
+        self, loop: asyncio.AbstractEventLoop, publish: Callable[[list[int], list[bytes]], None],
+        workers: Workers,
+    ) -> None:  # fmt: skip
         self._loop, self._publish = loop, publish  # slots of clients, and their frames
         self._transports: dict[int, asyncio.Transport] = {}  # by slot
         self._slots: dict[int, int] = {}  # by socket
@@ -47,7 +49,7 @@ class SocketReads:
         self._heard: set[int] = set()  # who has sent something lately
         self._poll: Any = None  # of the sockets
         self._timer: asyncio.TimerHandle | None = None  # of the end of a rest
-        self._room = SocketRoom()
+        self._room = SocketRoom(workers)
 
     def take(self, slot: int, transport: asyncio.Transport) -> None:
         """Read this client here, if its socket is a plain one. picows holds none of its bytes."""
@@ -153,33 +155,50 @@ def request_size(data: bytes) -> int:
 class SocketRoom:
     """The room into which sockets are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
         self._room = np.empty(READ * AT_ONCE, np.uint8)
-        self._frames = np.empty((3, FRAMES), np.int64)
+        self._frames = np.empty((FRAMES * AT_ONCE, 3), np.int64)
 
     def read(self, sockets: list[int]) -> tuple[list[int], list[bytes], dict[int, bytes]]:
         """Publications: from which of these sockets each came, and its MessagePack. And what else
         came by some of them, after their publications; nothing by those that have ended."""
-        room, read = self._room, np.zeros((3, len(sockets)), np.int64)
-        numbers = np.array(sockets, np.int64)
-        count = _read_sockets(numbers, room, room.ctypes.data, self._frames, read)
-        data = room[: read[1].max(initial=0)].tobytes()
-        others = np.flatnonzero((read[0] < read[1]) | (read[2] == 1)).tolist()
-        rest = {which: data[read[0, which] : read[1, which]] for which in others}
-        return self._frames[0, :count].tolist(), self._cut(data, count), rest
+        numbers, read = np.array(sockets, np.int64), np.zeros((len(sockets), 3), np.int64)
+        counts: dict[tuple[int, int], int] = {}  # of publications, by part: parts end in any order
+
+        def read_part(first: int, last: int) -> None:
+            room = self._room[first * READ : last * READ]
+            counts[first, last] = _read_sockets(
+                numbers[first:last], room, room.ctypes.data,
+                self._frames[first * FRAMES : last * FRAMES], read[first:last],
+            )  # fmt: skip
+
+        self._workers.share(len(sockets), read_part)
+        whose: list[int] = []
+        frames: list[bytes] = []
+        rest: dict[int, bytes] = {}
+        for (first, last), count in sorted(counts.items()):
+            begins, ends, ended = read[first:last].T
+            data = self._room[first * READ : first * READ + ends.max(initial=0)].tobytes()
+            found = self._frames[first * FRAMES : first * FRAMES + count]
+            whose += (found[:, 0] + first).tolist()
+            frames += _cut(data, found)
+            for which in np.flatnonzero((begins < ends) | (ended == 1)).tolist():
+                rest[first + which] = data[begins[which] : ends[which]]
+        return whose, frames, rest
 
     def split(self, data: bytes) -> tuple[list[bytes], bytes]:
         """The publications with which this begins, and what follows them."""
         room = np.frombuffer(bytearray(data), np.uint8)
         count, at = _find_publications(room, 0, len(data), self._frames, 0, 0)
-        return self._cut(room.tobytes(), count), data[at:]
-
-    def _cut(self, data: bytes, count: int) -> list[bytes]:
-        begins, ends = self._frames[1:, :count].tolist()
-        return [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        return _cut(room.tobytes(), self._frames[:count]), data[at:]
 
 
-@njit(cache=True)
+def _cut(data: bytes, found: Integers) -> list[bytes]:
+    return [data[begin:end] for _, begin, end in found.tolist()]
+
+
+@njit(cache=True, nogil=True)
 def _read_sockets(sockets: Integers, room: Any, address: int, frames: Any, read: Any) -> int:
     """Reads each socket into `room`, one after the other, and finds publications at its beginning.
 
@@ -189,7 +208,7 @@ def _read_sockets(sockets: Integers, room: Any, address: int, frames: Any, read:
     """
     count = end = 0
     for which in range(len(sockets)):
-        if count == len(frames[0]):
+        if count == len(frames):
             break
         at = end
         size = _recv(
@@ -197,26 +216,26 @@ def _read_sockets(sockets: Integers, room: Any, address: int, frames: Any, read:
         )
         end += max(size, 0)
         count, at = _find_publications(room, at, end, frames, which, count)
-        read[0, which], read[1, which], read[2, which] = at, end, size <= 0
+        read[which, 0], read[which, 1], read[which, 2] = at, end, size <= 0
     return count
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _find_publications(
     room: Any, at: int, end: int, frames: Any, which: int, count: int
 ) -> tuple[int, int]:
     """Adds publications until something else comes: how many there are then, and where that is."""
-    while count < len(frames[0]):
+    while count < len(frames):
         begin, after = _publication(room, at, end)
         if not after:
             break
-        frames[0, count], frames[1, count], frames[2, count] = which, begin, after
+        frames[count, 0], frames[count, 1], frames[count, 2] = which, begin, after
         count += 1
         at = after
     return count, at
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _publication(room: Any, at: int, end: int) -> tuple[int, int]:
     """Where the payload of the WebSocket frame at this place begins and ends, unmasked; 0 and 0 if
     it is not a whole frame of a short publication."""

@@ -16,6 +16,7 @@ from numba import njit, types
 
 from nearcast.columns import grow
 from nearcast.matching.matcher import Integers
+from nearcast.server.workers import Workers
 from nearcast.service.frames import DeliveryFrames
 
 LINUX = sys.platform == "linux"
@@ -39,7 +40,8 @@ def socket_number(transport: asyncio.Transport) -> int:
 class ClientWrites:
     """How deliveries are written to each client, by its slot."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
         self._writes: list[Callable[[bytes], None]] = []
         self._buffered: list[Callable[[], int]] = []  # bytes that the transport has not sent yet
         self._sockets: Integers = np.zeros(0, np.int64)
@@ -67,7 +69,7 @@ class ClientWrites:
         slots, buffered = post.clients.tolist(), self._buffered
         sockets = self._sockets[post.clients]
         sockets[np.array([buffered[slot]() for slot in slots], np.bool_)] = NO_SOCKET
-        taken = write_frames(sockets, post) if LINUX else np.zeros(len(slots), np.int64)
+        taken = write_frames(sockets, post, self._workers)
         for turn in np.flatnonzero(taken < post.sizes).tolist():
             write = self._writes[slots[turn]]
             if write is not _discard:
@@ -84,21 +86,31 @@ def _nothing() -> int:
     return 0
 
 
-def write_frames(sockets: Integers, post: DeliveryFrames) -> Integers:
+def write_frames(sockets: Integers, post: DeliveryFrames, workers: Workers) -> Integers:
     """Write to each socket the frames of its client; how many bytes of them the kernel took."""
     taken = np.zeros(len(sockets), np.int64)
-    room = np.empty(int(post.sizes[sockets != NO_SOCKET].max(initial=0)), np.uint8)
+    if not LINUX:
+        return taken
+    longest = int(post.sizes[sockets != NO_SOCKET].max(initial=0))
     built = post.built.ctypes.data
-    _write_frames(sockets, post.starts, post.which, post.begins, built, room.ctypes.data, taken)
+
+    def write(first: int, last: int) -> None:
+        room = np.empty(longest, np.uint8)
+        _write_frames(
+            first, last, sockets, post.starts, post.which, post.begins, built, room.ctypes.data,
+            taken,
+        )  # fmt: skip
+
+    workers.share(len(sockets), write)
     return taken
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _write_frames(
-    sockets: Integers, starts: Integers, which: Integers, begins: Integers,
-    built: int, room: int, taken: Integers,
+    first_client: int, last_client: int, sockets: Integers, starts: Integers, which: Integers,
+    begins: Integers, built: int, room: int, taken: Integers,
 ) -> None:  # fmt: skip
-    for client in range(len(sockets)):
+    for client in range(first_client, last_client):
         if sockets[client] == NO_SOCKET:
             continue
         size = 0
