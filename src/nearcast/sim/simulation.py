@@ -136,13 +136,14 @@ class Simulation:
     @rare_garbage_collection()
     def run(self, until: Time) -> None:
         """Do everything that is due up to and including `until`."""
-        while self._moments and self._moments[0] <= until:
-            self.now = heappop(self._moments)
-            self._pass(self._steps[self.now])
-            del self._steps[self.now]
+        moments, steps = self._moments, self._steps
+        while moments and moments[0] <= until:
+            self.now = now = heappop(moments)
+            self._pass(steps[now])
+            del steps[now]
             self._arrival = -1
             for checker in self.checkers:
-                checker.passed(self.now)
+                checker.passed(now)
         self.now = max(self.now, until)
 
     def _pass(self, steps: list[Step]) -> None:
@@ -172,12 +173,13 @@ class Simulation:
             node = find(target)
             if node is None:
                 continue
-            following = steps[i] if i < len(steps) else None
-            if isinstance(following, tuple) and following[0] == target:
+            effects = None
+            if i < len(steps):
                 arrivals = [step, *_while(steps, i, 0, target)]
-                i += len(arrivals) - 1
-                effects = node.receive_many(now, [arrival[1:] for arrival in arrivals])
-            else:
+                if len(arrivals) > 1:
+                    i += len(arrivals) - 1
+                    effects = node.receive_many(now, [arrival[1:] for arrival in arrivals])
+            if effects is None:
                 effects = node.receive(now, sender, message)
             if effects:
                 self._apply(node, effects)
