@@ -136,14 +136,13 @@ class Simulation:
     @rare_garbage_collection()
     def run(self, until: Time) -> None:
         """Do everything that is due up to and including `until`."""
-        moments, steps = self._moments, self._steps
-        while moments and moments[0] <= until:
-            self.now = now = heappop(moments)
-            self._pass(steps[now])
-            del steps[now]
+        while self._moments and self._moments[0] <= until:
+            self.now = heappop(self._moments)
+            self._pass(self._steps[self.now])
+            del self._steps[self.now]
             self._arrival = -1
             for checker in self.checkers:
-                checker.passed(now)
+                checker.passed(self.now)
         self.now = max(self.now, until)
 
     def _pass(self, steps: list[Step]) -> None:
@@ -173,13 +172,12 @@ class Simulation:
             node = find(target)
             if node is None:
                 continue
-            effects = None
-            if i < len(steps):
+            following = steps[i] if i < len(steps) else None
+            if isinstance(following, tuple) and following[0] == target:
                 arrivals = [step, *_while(steps, i, 0, target)]
-                if len(arrivals) > 1:
-                    i += len(arrivals) - 1
-                    effects = node.receive_many(now, [arrival[1:] for arrival in arrivals])
-            if effects is None:
+                i += len(arrivals) - 1
+                effects = node.receive_many(now, [arrival[1:] for arrival in arrivals])
+            else:
                 effects = node.receive(now, sender, message)
             if effects:
                 self._apply(node, effects)

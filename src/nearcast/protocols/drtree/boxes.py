@@ -12,7 +12,6 @@ publication is decided by `model.publication.wants` alone, at the leaf.
 from collections.abc import Iterable, Sequence
 from itertools import product
 from math import inf, prod
-from operator import eq
 from typing import Protocol, TypeAlias
 
 from nearcast.model.intervals import admitted_by_all
@@ -69,17 +68,12 @@ def is_valid_box(box: Box, dimensions: int) -> bool:
     return all(a <= b and a < inf and b > -inf for a, b in pairs)
 
 
-def are_valid_boxes(boxes: Iterable[Box], dimensions: int) -> bool:
-    for box in boxes:
-        if not is_valid_box(box, dimensions):
-            return False
-    return True
-
-
 def require_numbers(box: Box) -> None:
     """Whatever arrives equals itself: NaN, which does not, is refused on the wire."""
-    if not (all(map(eq, box[0], box[0])) and all(map(eq, box[1], box[1]))):
-        raise ValueError("a box has a side that is not a number")
+    for corner in box:
+        for side in corner:
+            if side != side:  # NaN alone
+                raise ValueError("a box has a side that is not a number")
 
 
 def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> Box:

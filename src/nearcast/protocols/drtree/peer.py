@@ -19,7 +19,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.dedup import DeliveredPublications, publication_key
-from nearcast.protocols.drtree.boxes import Box, are_valid_boxes, box_of_publication
+from nearcast.protocols.drtree.boxes import Box, box_of_publication, is_valid_box
 from nearcast.protocols.drtree.contacts import MemberContacts
 from nearcast.protocols.drtree.interests import MemberInterests, group_touching
 from nearcast.protocols.drtree.member import Member
@@ -207,7 +207,9 @@ class DRTreePeer(Node):
             self.out.note("ignored", sender)
         elif handle is None:
             route_event(member, self._event_of(message), self.strategy)
-        elif kind in BOXES and not are_valid_boxes(BOXES[kind](message), len(self.dimensions)):
+        elif kind in BOXES and not all(
+            is_valid_box(box, len(self.dimensions)) for box in BOXES[kind](message)
+        ):
             self.out.note("refused", sender)
         else:
             handle(member, message)
@@ -224,9 +226,7 @@ class DRTreePeer(Node):
             self.deliver(publication, hops)
         else:
             box = box_of_publication(publication, self.dimensions)
-            route_event(
-                member, TreeEvent(publication, box, hops, DOWNWARD, level), self.strategy
-            )
+            route_event(member, TreeEvent(publication, box, hops, DOWNWARD, level), self.strategy)
 
     def _step(self) -> None:
         """Messages between members of this node, which do not go over the network."""
@@ -241,9 +241,7 @@ class DRTreePeer(Node):
     # Publications.
 
     def _publish(self, publication: Publication) -> None:
-        event = TreeEvent(
-            publication, box_of_publication(publication, self.dimensions), 0, LOCAL
-        )
+        event = TreeEvent(publication, box_of_publication(publication, self.dimensions), 0, LOCAL)
         for member in self.members.values():
             if (member.parent is not None or member.in_tree) and not member.gone:
                 route_event(member, event, self.strategy)
@@ -342,10 +340,11 @@ class DRTreePeer(Node):
                 self.contacts.add(member.address)
             self._note_parent(member)
         self._note_level()
-        horizon = self.now - round(self.parameters.memory_s * SECOND)
-        self.recent_publishers = {
-            node: seen for node, seen in self.recent_publishers.items() if seen[0] >= horizon
-        }
+        if self.recent_publishers:
+            horizon = self.now - round(self.parameters.memory_s * SECOND)
+            self.recent_publishers = {
+                node: seen for node, seen in self.recent_publishers.items() if seen[0] >= horizon
+            }
         self.checking = bool(self.members)
         if self.checking:
             self.out.set_timer(CheckMembers(), self.period)
@@ -364,7 +363,7 @@ class DRTreePeer(Node):
 
     def _note_level(self) -> None:
         """The highest level that this node owns."""
-        level = max((member.top for member in self.members.values()), default=0)
+        level = max([member.top for member in self.members.values()], default=0)
         if level != self.level:
             self.level = level
             self.out.note("level", None, float(level))

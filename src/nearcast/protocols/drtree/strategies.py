@@ -245,7 +245,8 @@ def send_to_brothers(member: Member, event: TreeEvent, besides: Address | None) 
         if address != besides and overlaps(box, event.box)
     ]
     if found:
-        member.peer.carry_all(found, PublishToBrother(event.publication, event.hops + 1, member.top))
+        sideways = PublishToBrother(event.publication, event.hops + 1, member.top)
+        member.peer.carry_all(found, sideways)
 
 
 def send_up(member: Member, event: TreeEvent, to: Address, child: Address, level: int) -> None:
