@@ -40,14 +40,12 @@ def union(boxes: Sequence[Corners]) -> BoxBounds:
 
 def overlaps(a: Corners, b: Corners) -> bool:
     """Whether the boxes share a point; touching is overlapping."""
-    (low, high), (other_low, other_high) = a, b
-    if len(low) == len(other_low) == 2:  # in the plane it is written out
-        return (
-            low[0] <= other_high[0]
-            and low[1] <= other_high[1]
-            and other_low[0] <= high[0]
-            and other_low[1] <= high[1]
-        )
+    if len(a[0]) == len(b[0]) == 2:  # in the plane it is written out
+        (west, south), (east, north) = a[0], b[1]
+        if west <= east and south <= north:
+            (west, south), (east, north) = b[0], a[1]
+            return west <= east and south <= north
+        return False
     require_one_dimension((a, b))
     return all(map(le, a[0], b[1])) and all(map(le, b[0], a[1]))
 

@@ -101,6 +101,8 @@ class Moving(Struct, frozen=True, array_like=True, tag=1):
 
     def touches(self, other: Shape, t: Time) -> bool:
         """Does the region, as it is at `t`, share a point with that shape?"""
+        if self.velocity == STILL == self.growth:
+            return self.shape.touches(other)
         s, (vx, vy, vz), (gx, gy, gz) = self.shape, self.velocity, self.growth
         if s.kind == DISC and other.kind != BOX:
             # `elapsed` and `overlap` written out: half of all simulated time would go to calls.

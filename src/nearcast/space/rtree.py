@@ -46,6 +46,11 @@ NOTHING = Size(0, 0.0, 0.0)
 
 def volume(box: BoxBounds) -> Size:
     """The size of a box, to be compared with other sizes of the same dimension."""
+    if len(box[0]) == 2:  # in the plane it is written out, unless a side or the area is not finite
+        (west, south), (east, north) = box[0], box[1]
+        width, height = east - west, north - south
+        if width * height < inf:
+            return Size(0, width * height, width + height)
     unbounded, extents = _extents(box)
     product = prod(extents, start=1.0)
     if isnan(product):
@@ -85,6 +90,11 @@ def _growth(box: BoxBounds, before: Size, added: BoxBounds) -> Size:
 
 
 def _join(a: BoxBounds, b: BoxBounds) -> BoxBounds:
+    if len(a[0]) == 2:  # in the plane it is written out
+        (ax, ay), (bx, by) = a[0], b[0]
+        low = bx if bx < ax else ax, by if by < ay else ay
+        (ax, ay), (bx, by) = a[1], b[1]
+        return BoxBounds(low, (bx if bx > ax else ax, by if by > ay else ay))
     return BoxBounds(tuple(map(min, a.low, b.low)), tuple(map(max, a.high, b.high)))
 
 

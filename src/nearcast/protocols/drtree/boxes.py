@@ -12,7 +12,6 @@ publication is decided by `model.publication.wants` alone, at the leaf.
 from collections.abc import Iterable, Sequence
 from itertools import product
 from math import inf, prod
-from operator import eq
 from typing import Protocol, TypeAlias
 
 from nearcast.model.intervals import admitted_by_all
@@ -49,9 +48,11 @@ def touching(boxes: Iterable[tuple[int, HasBox]], by: Box) -> list[int]:
     (west, south), (east, north) = by
     found = []
     for name, one in boxes:
-        (left, bottom), (right, top) = one.box
-        if left <= east and right >= west and bottom <= north and top >= south:
-            found.append(name)
+        left, bottom = one.box[0]
+        if left <= east and bottom <= north:
+            right, top = one.box[1]
+            if right >= west and top >= south:
+                found.append(name)
     return found
 
 
@@ -69,17 +70,19 @@ def is_valid_box(box: Box, dimensions: int) -> bool:
 
 def require_numbers(box: Box) -> None:
     """Whatever arrives equals itself: NaN, which does not, is refused on the wire."""
-    if not (all(map(eq, box[0], box[0])) and all(map(eq, box[1], box[1]))):
-        raise ValueError("a box has a side that is not a number")
+    for corner in box:
+        for side in corner:
+            if side != side:  # NaN alone
+                raise ValueError("a box has a side that is not a number")
 
 
-def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> BoxBounds:
+def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> Box:
     """What it may touch. Without a number for an attribute it may touch anything there."""
     shape = publication.shape
     if shape.kind == POINT and dimensions == ("x", "y"):  # nearly all of them, at every hop
         x, y = shape.x, shape.y
         dx, dy = abs(x) * ROUNDING, abs(y) * ROUNDING
-        return BoxBounds((x - dx, y - dy), (x + dx, y + dy))
+        return (x - dx, y - dy), (x + dx, y + dy)
     lows, highs = box_around(shape, MARGIN)
     sides = []
     for name in dimensions:

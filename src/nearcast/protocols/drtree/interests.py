@@ -83,7 +83,8 @@ class MemberInterests:
         return list(dict.fromkeys(v.slot for versions in self._versions.values() for v in versions))
 
     def wanting(self, publication: Publication) -> list[SubscriptionId]:
-        t, wanting = publication.t, dict[SubscriptionId, None]()
+        t = publication.t
+        wanting: dict[SubscriptionId, None] = {}
         for rectangle, versions in self._versions.items():
             for version in reversed(versions):
                 if version.begins <= t:

@@ -42,7 +42,8 @@ class PeerCallbacks(Protocol):
     def contact(self, member: "Member") -> Address | None: ...
     def suspect(self, contact: Address) -> None: ...
     def entered_tree(self, member: "Member") -> None: ...
-    def carry(self, to: list[Address], message: PublicationMessage) -> None: ...
+    def carry(self, to: Address, message: PublicationMessage) -> None: ...
+    def carry_all(self, to: list[Address], message: PublicationMessage) -> None: ...
     def step(self, publication: Publication, leaves: int, arrives: int) -> None: ...
 
 
@@ -80,6 +81,15 @@ class DetachedNode(NamedTuple):
 
 class Member:
     """A leaf of the tree, with the chain of nodes above it that the same peer owns."""
+
+    # More than 30 attributes in a dictionary take a table of their own for each member.
+    __slots__ = (
+        "above", "address", "adoption_box", "asked_at", "brother_latency", "brothers", "changed",
+        "confirmed", "contact", "denied", "detached_nodes", "displaced", "former", "gone",
+        "handed_over", "heir", "in_tree", "join_attempts", "last_received", "levels", "moved_at",
+        "moving", "noted_parent", "parent", "parent_box", "parent_is_root", "parent_since", "peer",
+        "reported_box", "resized", "round_trips", "served", "served_again", "settled",
+    )  # fmt: skip
 
     def __init__(self, address: Address, box: BoxBounds, peer: PeerCallbacks) -> None:
         self.address = address

@@ -51,7 +51,15 @@ from nearcast.protocols.drtree.stabilisation import (
     on_parent_state,
     on_remove_child,
 )
-from nearcast.protocols.drtree.strategies import STRATEGIES, Direction, TreeEvent, route_event
+from nearcast.protocols.drtree.strategies import (
+    DOWNWARD,
+    LOCAL,
+    STRATEGIES,
+    UPWARD,
+    Direction,
+    TreeEvent,
+    route_event,
+)
 from nearcast.protocols.drtree.tree import (
     leave_tree,
     on_dissolve,
@@ -192,21 +200,19 @@ class DRTreePeer(Node):
                     self._cover(slot)
         self._step()
 
-    def _receive_for_member(self, sender: NodeId, message: Message) -> None:
-        slot: int = getattr(message, "slot", 0)
-        member = self.members.get(slot)
-        kind = type(message)
-        boxes = BOXES.get(kind)
+    def _receive_for_member(self, sender: NodeId, message: Any) -> None:
+        member, kind = self.members.get(message.slot), type(message)
+        handle = HANDLERS.get(kind)
         if member is None:
             self.out.note("ignored", sender)
-        elif boxes is not None and not all(
-            is_valid_box(box, len(self.dimensions)) for box in boxes(message)
+        elif handle is None:
+            route_event(member, self._event_of(message), self.strategy)
+        elif kind in BOXES and not all(
+            is_valid_box(box, len(self.dimensions)) for box in BOXES[kind](message)
         ):
             self.out.note("refused", sender)
-        elif isinstance(message, PublicationMessage):
-            route_event(member, self._event_of(message), self.strategy)
         else:
-            HANDLERS[kind](member, message)
+            handle(member, message)
             if member.gone:
                 leave_tree(member)
 
@@ -220,9 +226,7 @@ class DRTreePeer(Node):
             self.deliver(publication, hops)
         else:
             box = box_of_publication(publication, self.dimensions)
-            route_event(
-                member, TreeEvent(publication, box, hops, Direction.DOWNWARD, level), self.strategy
-            )
+            route_event(member, TreeEvent(publication, box, hops, DOWNWARD, level), self.strategy)
 
     def _step(self) -> None:
         """Messages between members of this node, which do not go over the network."""
@@ -237,9 +241,7 @@ class DRTreePeer(Node):
     # Publications.
 
     def _publish(self, publication: Publication) -> None:
-        event = TreeEvent(
-            publication, box_of_publication(publication, self.dimensions), 0, Direction.LOCAL
-        )
+        event = TreeEvent(publication, box_of_publication(publication, self.dimensions), 0, LOCAL)
         for member in self.members.values():
             if (member.parent is not None or member.in_tree) and not member.gone:
                 route_event(member, event, self.strategy)
@@ -252,14 +254,12 @@ class DRTreePeer(Node):
     def _event_of(self, message: PublicationMessage) -> TreeEvent:
         publication, hops = message.publication, message.hops
         box = box_of_publication(publication, self.dimensions)
-        match message:
-            case PublishDown(level=level) | PublishToBrother(level=level):
-                return TreeEvent(publication, box, hops, Direction.DOWNWARD, level)
-            case PublishUp(child=child, level=level):
-                return TreeEvent(publication, box, hops, Direction.UPWARD, level + 1, child)
-            case PublishForOutsider():
-                return TreeEvent(publication, box, hops, Direction.LOCAL)
-        return TreeEvent(publication, box, hops, Direction.TO_ROOT)
+        if isinstance(message, PublishUp):
+            return TreeEvent(publication, box, hops, UPWARD, message.level + 1, message.child)
+        if isinstance(message, PublishDown | PublishToBrother):
+            return TreeEvent(publication, box, hops, DOWNWARD, message.level)
+        outside = isinstance(message, PublishForOutsider)
+        return TreeEvent(publication, box, hops, LOCAL if outside else Direction.TO_ROOT)
 
     def deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
@@ -340,10 +340,11 @@ class DRTreePeer(Node):
                 self.contacts.add(member.address)
             self._note_parent(member)
         self._note_level()
-        horizon = self.now - round(self.parameters.memory_s * SECOND)
-        self.recent_publishers = {
-            node: seen for node, seen in self.recent_publishers.items() if seen[0] >= horizon
-        }
+        if self.recent_publishers:
+            horizon = self.now - round(self.parameters.memory_s * SECOND)
+            self.recent_publishers = {
+                node: seen for node, seen in self.recent_publishers.items() if seen[0] >= horizon
+            }
         self.checking = bool(self.members)
         if self.checking:
             self.out.set_timer(CheckMembers(), self.period)
@@ -362,7 +363,7 @@ class DRTreePeer(Node):
 
     def _note_level(self) -> None:
         """The highest level that this node owns."""
-        level = max((member.top for member in self.members.values()), default=0)
+        level = max([member.top for member in self.members.values()], default=0)
         if level != self.level:
             self.level = level
             self.out.note("level", None, float(level))
@@ -377,21 +378,24 @@ class DRTreePeer(Node):
             self.out.send(node, replace(message, slot=slot) if slot else message)
 
     def send_all(self, to: list[Address], message: Message) -> None:
-        if len(to) < 2 or any(address % SLOTS or address // SLOTS == self.id for address in to):
+        nodes = [address // SLOTS for address in to if not address % SLOTS]
+        if len(nodes) == len(to) > 1 and self.id not in nodes:
+            self.out.send_many(nodes, message)
+        else:
             for address in to:
                 self.send(address, message)
-        else:
-            self.out.send_many([address // SLOTS for address in to], message)
 
-    def carry(self, to: list[Address], message: PublicationMessage) -> None:
+    def carry(self, to: Address, message: PublicationMessage) -> None:
         """Send a publication on. Between members of one node that is no hop."""
-        far = [address for address in to if address // SLOTS != self.id]
-        if len(far) < len(to):
-            near = replace(message, hops=message.hops - 1)
-            for address in to:
-                if address // SLOTS == self.id:
-                    self.send(address, near)
-        self.send_all(far, message)
+        if to // SLOTS == self.id:
+            message = replace(message, hops=message.hops - 1)
+        self.send(to, message)
+
+    def carry_all(self, to: list[Address], message: PublicationMessage) -> None:
+        near = [address for address in to if address // SLOTS == self.id]
+        for address in near:
+            self.carry(address, message)
+        self.send_all([address for address in to if address not in near] if near else to, message)
 
     def note(self, fact: str, about: Address, value: float | None = None) -> None:
         self.out.note(fact, about // SLOTS, value)

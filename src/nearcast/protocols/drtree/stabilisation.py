@@ -44,9 +44,10 @@ def check_member(member: Member) -> None:
     placed = member.confirmed if member.parent is not None else member.in_tree
     member.settled = placed and not member.changed
     member.changed = False
-    member.detached_nodes = [
-        detached for detached in member.detached_nodes if detached.until > peer.now
-    ]
+    if member.detached_nodes:
+        member.detached_nodes = [
+            detached for detached in member.detached_nodes if detached.until > peer.now
+        ]
     forget_before = peer.now - peer.parameters.misses * peer.period
     check_own_nodes(member)
     check_children(member, forget_before)
@@ -138,7 +139,7 @@ def check_owner_by_coverage(member: Member) -> None:
     for level in range(member.top, 0, -1):
         children, mine = member.levels[level].children, member.address
         heir = largest_child(member, children)
-        if ownership_rank(member, heir, children[heir]) < ownership_rank(
+        if heir != mine and ownership_rank(member, heir, children[heir]) > ownership_rank(
             member, mine, children[mine]
         ):
             hand_over_nodes(member, level, heir, stays=True)

@@ -31,20 +31,18 @@ from nearcast.space.boxes import BoxBounds, contains, union
 from nearcast.space.rtree import SPLITS, choose, volume
 
 
-def ownership_rank(member: Member, address: Address, child: ChildRecord) -> list[float]:
-    """What a child has to say for itself as an owner; the less, the better."""
-    if member.peer.parameters.promotes == "address":
-        return [address]
-    return [-part for part in volume(child.box)]
+def ownership_rank(member: Member, address: Address, child: ChildRecord) -> tuple[float, ...]:
+    """What a child has to say for itself as an owner; the more, the better."""
+    return (-address,) if member.peer.parameters.promotes == "address" else volume(child.box)
 
 
 def largest_child(
     member: Member, children: Mapping[Address, ChildRecord], besides: Address | None = None
 ) -> Address:
     """The child of largest coverage, of equal ones the smallest address (1.5, promotion)."""
-    return min(
+    return max(
         (address for address in children if address != besides),
-        key=lambda address: (ownership_rank(member, address, children[address]), address),
+        key=lambda address: (ownership_rank(member, address, children[address]), -address),
     )
 
 
