@@ -555,12 +555,13 @@ class Gateway(ServiceHost):
             self._flush_timer = None
         if not self.realm.waiting:
             return
+        metrics, accounts, before = self.metrics, self.realm.accounts, self.metrics.deliveries
         self.wake(FLUSH)
-        metrics, accounts = self.metrics, self.realm.accounts
         metrics.flushes += 1
         metrics.work, metrics.busy = accounts.work, accounts.refused
         metrics.cut_short = accounts.cut_short
-        pause = self._rhythm.pause_s(thread_time() - used, self._workers.others_s - others)
+        others, delivered = self._workers.others_s - others, metrics.deliveries - before
+        pause = self._rhythm.pause_s(thread_time() - used, others, delivered, began)
         self._flush_not_before = monotonic() + pause
         self._reads.rest(pause)
         if self.realm.waiting:  # more than fits into one flush: first let the loop do other work
@@ -779,8 +780,7 @@ class Gateway(ServiceHost):
         self.metrics.bytes_in += published_bytes + asked_bytes
         self.metrics.bytes_out += sent_bytes
         if self.recording:
-            now, sums = self.now(), self.recording.sums
-            node = self.service.id
+            now, sums, node = self.now(), self.recording.sums, self.service.id
             sums.add(now, client.entity, node, "publish", published_bytes, published)
             sums.add(now, client.entity, node, "request", asked_bytes, asked)
             sums.add(now, node, client.entity, "notice", sent_bytes, sent)
