@@ -212,8 +212,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # page.
     cors: str = ""
     # The share of a CPU core for matching and sending: the more there is to send, the longer a node
-    # gathers it. Beyond 60,000 deliveries a second it gathers for longer, too: 6 ms for each 100,000
-    # more. More is prompter, less takes less CPU. 0: it always gathers for `flush_ms`.
+    # gathers it. Beyond 60,000 deliveries a second it gathers longer, too: 6 ms for each further
+    # 100,000. More is prompter, less takes less CPU. 0: it always gathers for `flush_ms`.
     prompt: Annotated[float, Meta(ge=0, le=1)] = 0.6
     # The longest time in milliseconds for which a node gathers deliveries.
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
