@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.brokers.client import BrokerClient
-from nearcast.protocols.brokers.invariants import find_tree_faults
 from nearcast.protocols.brokers.topology import TOPOLOGIES
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario
@@ -39,6 +38,7 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from support.broker_trees import find_tree_faults
 from support.brute_force import delivered, expected
 
 SEEDS, BROKERS = 5, 5
