@@ -212,7 +212,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # page.
     cors: str = ""
     # The share of a CPU core for matching and sending: the more there is to send, the longer a node
-    # gathers it. Beyond 60,000 deliveries a second it gathers longer, too: 6 ms for each further
+    # gathers it. Beyond 100,000 deliveries a second it gathers longer, too: 8 ms for each further
     # 100,000. More is prompter, less takes less CPU. 0: it always gathers for `flush_ms`.
     prompt: Annotated[float, Meta(ge=0, le=1)] = 0.6
     # The longest time in milliseconds for which a node gathers deliveries.

@@ -8,17 +8,17 @@ two things make a node wait:
 - what a flush takes: flushes get a certain share of a core (`prompt`). The time is that of the
   node's threads, so that a node does not gather because something else uses the machine; other
   threads that write with the loop's count as well, or they would only make flushes more frequent;
-- how much is delivered: up to some ten thousand deliveries a second cost little, however often they
-  are written. Beyond, a node gathers for the longer the more there are, and for as long as it may
-  at about half of the two million that a core can deliver, so that it has something left.
+- how much is delivered: up to 100,000 deliveries a second cost little, however often they are
+  written. Beyond, a node gathers for the longer the more there are, and for as long as it may at a
+  third of the two million that a core can deliver, so that it has something left.
 """
 
 from math import expm1
 
 LEAST = 0.25  # of a pause, in times of the flush: the loop does other work meanwhile
 OVER_S = 0.1  # over which the rate of deliveries is averaged: bursts of a game's ticks are shorter
-FEW = 60_000  # deliveries a second; with each more a flush is taken to last for that much longer
-PER_DELIVERY_S = 3.6e-8
+FEW = 100_000  # deliveries a second; for each more, a flush counts as so much longer
+PER_DELIVERY_S = 5e-8
 
 
 class FlushRhythm:
