@@ -103,6 +103,8 @@ class Follower(Load):
         elif b"101" in welcome:
             return
         del self._next[client]
+        if self.sockets[client] is not waiting:  # it may be sent on at once
+            self.look(client, memoryview(welcome))
 
     def _close_old(self) -> None:
         while self._old and self._old[0][0] < self.now():

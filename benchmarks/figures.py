@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nearcast.pipeline.report.plots import Mark, Plot, PlotArea, PlotText, svg
 
-FOLDER = "NEARCAST_BENCH_FIGURES"  # names the folder for figures; without it none is drawn
+FOLDER = "BENCHMARK_FIGURES"  # names the folder for figures; without it none is drawn
 WIDTH, NAMES, ROW, HEAD = 640.0, 190.0, 26.0, 34.0
 
 

@@ -65,7 +65,7 @@ def measure(root: Path, name: str, arguments: list[str]) -> bool:
     lines = []
     with subprocess.Popen(
         [sys.executable, *command[1:]], cwd=root, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "NEARCAST_BENCH_FIGURES": str(results), "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "BENCHMARK_FIGURES": str(results), "PYTHONUNBUFFERED": "1"},
     ) as process:  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
